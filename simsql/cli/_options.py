@@ -104,6 +104,11 @@ MEANINGS = {
     "--fingerprint": Meaning(
         "NUMBER", "Search for this fingerprint: a decimal, signed or not, or 0x and 16 hex digits"
     ),
+    "--fingerprint-field": Meaning(
+        "NAME[=decimal]",
+        "Read fingerprints instead of texts from this field or column: integers, or strings of 16 hex digits or of"
+        " decimals",
+    ),
     "--format": Meaning(
         "|".join(Format),
         "Print results in this format; by default, a table at a terminal and JSON lines elsewhere",

@@ -26,14 +26,14 @@ from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, count_skips, print_skips, print_summary
 from simsql.cores import usable_cores
 from simsql.database.chosen import ChosenDatabase
-from simsql.decide.rules import Rules
+from simsql.decide.rules import PICTURE_DROP_SIMILARITY, Keep, Rules
 from simsql.dedup.cluster_formats import TABLE, FirstClusters, choose_writer
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
 from simsql.dedup.store.destination import Destination
 from simsql.dedup.writing import ClusterCount, ClusterOutput
-from simsql.documents import STDOUT, Layout, printable
+from simsql.documents import FLAT, STDOUT, Layout, printable
 from simsql.errors import UsageError
-from simsql.fingerprint import DEFAULT_RECIPE
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
 _FOUND = 3  # the exit code of --against for documents that could be dropped
 
@@ -50,6 +50,15 @@ class _Deciding(Deciding):
     def rules(self) -> Rules:
         """Return the rules of the decisions."""
         return replace(super().rules(), keep_under=tuple(self.keep_under or ()))
+
+    def rules_for(self, recipe: Recipe) -> Rules:
+        """Return the rules of the decisions, with other defaults for pictures: the largest one is kept."""
+        rules = self.rules()
+        if not recipe.of_pictures:
+            return rules
+        if rules.checks_texts and rules.drop_similarity is None:
+            rules = replace(rules, drop_similarity=max(PICTURE_DROP_SIMILARITY, rules.similarity))
+        return rules if self.keep or self.keep_field else replace(rules, keep=Keep.LONGEST)
 
 
 @dataclass(frozen=True)
@@ -92,11 +101,12 @@ def dedup_command(
 ) -> None:
     """Find near-duplicates in files, and decide which to drop.
 
-    Texts with near fingerprints are compared word by word. Print one line of JSON per cluster, or one line per
-    member in the other formats. A table shows up to ten members of each cluster; at a terminal, it is the default
-    and ends after the 20 largest clusters. Every document that could be dropped is similar to one that is kept.
-    Documents that cannot be read are skipped, counted and listed in the summary on stderr. Nothing is kept, and no
-    PostgreSQL is needed, without --table and --server-dir.
+    Texts with near fingerprints are compared word by word or, with --recipe phash, pictures by thumbnails. Print
+    one line of JSON per cluster, or one line per member in the other formats. A table shows up to ten members of
+    each cluster; at a terminal, it is the default and ends after the 20 largest clusters. Every document that
+    could be dropped is similar to one that is kept. Documents that cannot be read are skipped, counted and
+    listed in the summary on stderr. Nothing is kept, and no PostgreSQL is needed, without --table and
+    --server-dir.
     """
     if not (paths or explain):
         raise typer.BadParameter("name the files to read", ctx=context, param_hint="PATH")
@@ -110,13 +120,14 @@ def dedup_command(
     writer = TABLE._replace(cluster=first.keep) if first else writer
     # Without a table, the default of the environment is not used.
     target = connecting.chosen() if store_in or connecting.is_given else ChosenDatabase()
+    chosen = parse_recipe(recipe) or DEFAULT_RECIPE
     options = DedupOptions(
         paths or [],
         against=against or (),
         new_only=new_only,
-        rules=deciding.rules(),
+        rules=deciding.rules_for(chosen),
         redecide=redecide,
-        recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
+        recipe=chosen,
         layout=reading.layout(),
         selection=reading.selection(),
         workers=workers or usable_cores(),
@@ -176,7 +187,8 @@ def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
         yield "  of the archive", summary.archived
         yield "  new", summary.documents - summary.archived
     if wordless := summary.wordless.by_reason.total():
-        yield "  without words: no fingerprint", wordless
+        what = "flat" if summary.wordless.by_reason[FLAT] else "without words"
+        yield f"  {what}: no fingerprint", wordless
     forgotten = summary.forgotten.by_reason.total()
     if forgotten or summary.stored > summary.loaded.added:
         yield "  new", summary.loaded.added

@@ -1,6 +1,7 @@
 """`simsql load` and `simsql backfill`: rows with fingerprints, from files and for texts that are there."""
 
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from simsql.cli._app import command
@@ -20,8 +21,24 @@ from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import count_skips, print_skips, print_summary
 from simsql.cores import usable_cores
 from simsql.database import SearchIndex
+from simsql.documents import Layout
 from simsql.documents.loading import load_documents
 from simsql.errors import UsageError
+
+
+@dataclass(frozen=True)
+class _Reading(Reading):
+    fingerprint_field: Annotated[str | None, option("--fingerprint-field")] = None
+
+    def layout(self) -> Layout:
+        """Return the fields, the encoding and the limit. Fingerprints stand in the place of texts."""
+        layout = super().layout()
+        if self.fingerprint_field is None:
+            return layout
+        name = self.fingerprint_field.removesuffix("=decimal")
+        return replace(
+            layout, text_field=name, fingerprints="hex" if name == self.fingerprint_field else "decimal"
+        )
 
 
 @command("load")
@@ -34,7 +51,7 @@ def load_command(
     column: IndexedColumn = None,
     sketch_column: SketchColumn = None,
     recipe: RecipeName = None,
-    reading: Reading,
+    reading: _Reading,
     workers: Workers = None,
     run: Working,
 ) -> None:
@@ -44,6 +61,12 @@ def load_command(
     stays up to date. Documents that cannot be read are skipped, counted and listed in the summary on stderr, as
     are those whose id the table already has, if the id column has a unique index.
     """
+    has_fingerprints = reading.fingerprint_field is not None
+    if has_fingerprints and (text_column or sketch_column or recipe or reading.text_field != "text"):
+        raise UsageError(
+            "--fingerprint-field reads no texts: leave out --text-field, --text-column, --sketch-column and"
+            " --recipe"
+        )
     reader, made_by = reading.open(paths), parse_recipe(recipe)
     stages = run.stages()
     has_url = run.chosen().database is not None
@@ -62,6 +85,7 @@ def load_command(
             sketch_column=sketch_column,
             recipe=made_by,
             workers=workers or usable_cores(),
+            fingerprints=has_fingerprints,
         )
         with stages.stage("commit"):
             connection.commit()

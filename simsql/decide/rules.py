@@ -10,6 +10,8 @@ from typing import Any
 from simsql.errors import UsageError
 
 DROP_SIMILARITY = 0.7
+PICTURE_DROP_SIMILARITY = 0.95
+"""The similarity from which on a picture is dropped by default: see docs/images.md for the measurements."""
 
 
 class Keep(StrEnum):
@@ -20,7 +22,7 @@ class Keep(StrEnum):
     FIRST = "first"
     """The one that was read first."""
     LONGEST = "longest"
-    """The one with the longest text."""
+    """The one with the longest text, or the picture with the most pixels."""
     NEWEST = "newest"
     """The one whose file was modified last and, of the records of one file, the last one."""
     OLDEST = "oldest"

@@ -34,6 +34,8 @@ class Tokens(NamedTuple):
     """The number of tokens of each."""
     read: Callable[[I64], U64]
     """Returns the tokens of those at these positions, none of them twice, one after the other."""
+    pictures: bool = False
+    """Whether they are of pictures."""
 
 
 def find_similar(
@@ -64,7 +66,7 @@ def find_similar(
         nodes = _Nodes(fingerprints, new)
         limit = sketch_distance(similarity)
         for pairs in _together(nodes.candidates(distance, workers, sketches=(sketches, limit))):
-            for compared in compare_pairs(tokens.counts, tokens.read, pairs):
+            for compared in compare_pairs(tokens.counts, tokens.read, pairs, pictures=tokens.pictures):
                 found.add(*compared)
     return found.all_pairs()
 

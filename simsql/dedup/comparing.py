@@ -44,7 +44,8 @@ class Comparison:
         self.rules = rules
         self.nodes = group_nodes(documents, here, by_words=rules.checks_texts, scope=scope)
         example = self.nodes.example
-        self._tokens = Tokens(tokens.counts[example], lambda nodes: tokens.read(example[nodes]))
+        self._tokens = Tokens(tokens.counts[example], lambda nodes: tokens.read(example[nodes]), tokens.pictures)
+        self.pictures = tokens.pictures
         self._scope = None if scope is None else scope[self.nodes.example]
         self._workers = workers
         self._report = report
@@ -63,7 +64,8 @@ class Comparison:
 
     def compare(self, left: I64, right: I64) -> Similarities:
         """Return the similarities of pairs of nodes."""
-        return compare_documents(*self._tokens, left, right)
+        counts, read, pictures = self._tokens
+        return compare_documents(counts, read, left, right, pictures=pictures)
 
     def complete(self, verdicts: Verdicts) -> None:
         """Fill in the similarities to representatives, which need not be near enough to be compared."""

@@ -113,7 +113,8 @@ class _Explainer:
         a, b = self._positions
         if a is None or b is None:
             position = 0 if a is None else 1
-            reason = self._why_undecided(position, "{} has no words, so it has no fingerprint")
+            what = "is flat" if self._comparison.pictures else "has no words"
+            reason = self._why_undecided(position, f"{{}} {what}, so it has no fingerprint")
             return Explanation((one, other), None, None, None, together=False, reason=reason)
         distance = int(np.bitwise_count(self._documents.fingerprint[a] ^ self._documents.fingerprint[b]))
         similarity = self._similarity(a, b)
@@ -138,7 +139,8 @@ class _Explainer:
             reason = f"their sketches differ in {bits} bits, more than {passing}, so their texts were not compared"
         else:
             reason = f"they are similar, but neither is kept in favour of the other or represents it; {clauses}"
-        estimate = None if similarity is None else max(0.0, 1 - bits / 32)
+        # Pictures have no sketches.
+        estimate = None if similarity is None or self._comparison.pictures else max(0.0, 1 - bits / 32)
         return Explanation((one, other), distance, estimate, similarity, together=together, reason=reason)
 
     def _position(self, id_: int) -> int | None:
@@ -173,7 +175,8 @@ class _Explainer:
     def _why_together(self, a: int, b: int) -> str:
         kept, representative = self._verdicts.kept, self._verdicts.representative
         if self._rules.checks_texts and self._nodes[a] == self._nodes[b]:
-            return "they have the same words; "
+            same = "look the same" if self._comparison.pictures else "have the same words"
+            return f"they {same}; "
         if b in (kept[a], representative[a]) or a in (kept[b], representative[b]):
             return ""
         return "both were compared with other documents of the cluster; "

@@ -88,7 +88,7 @@ class DedupOptions:
         """Return the documents in files, as the run reads them."""
         return DocumentReader(
             paths,
-            replace(self.layout, value_field=self.rules.keep_field),
+            replace(self.layout, value_field=self.rules.keep_field, pictures=self.recipe.of_pictures),
             stdin=stdin or sys.stdin.buffer,
             selection=self.selection,
             outputs=outputs,
@@ -131,7 +131,7 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
     there are no documents, the embedded server fails or the table cannot be used, and DBAPIError of SQLAlchemy for
     PostgreSQL errors.
     """
-    _check_for_table(options)
+    _check_input(options)
     outputs = options.outputs()
     paths = [*options.paths, *options.against]
     with ExitStack() as stack:
@@ -255,17 +255,20 @@ def _write_report(
     refused: Container[int],
 ) -> None:
     # Here: the templates take longer to import than a short run.
-    from simsql.dedup.run_report import Run, text_reader, write_run_report  # noqa: PLC0415
+    from simsql.dedup.run_report import Run, picture_reader, text_reader, write_run_report  # noqa: PLC0415
 
     null = options.output.null
+    pictures = options.recipe.of_pictures
+    read_text = text_reader(rows, texts)
     run = Run(
         options.recipe,
         store.rules,
         store.count(),
-        text_reader(rows, texts),
+        picture_reader(rows, read_text) if pictures else read_text,
         partial(drop_list_name, null=null),
         "\0" if null else "\n",
         skipped,
+        "picture" if pictures else "document",
     )
     write_run_report(page, run, store.clusters(), refused)
     page.flush()
@@ -341,8 +344,10 @@ def _forget(store: Store, gone: Iterable[Reference], forgotten: SkipCount) -> No
         forgotten.add(Skip(document.place, _GONE, "its text is not there any more"))
 
 
-def _check_for_table(options: DedupOptions) -> None:
-    """Raise UsageError for what needs the documents of earlier runs, if this run has none."""
+def _check_input(options: DedupOptions) -> None:
+    """Raise UsageError for pictures on stdin, and for what needs earlier runs if there are none."""
+    if options.recipe.of_pictures and "-" in [*options.paths, *options.against]:
+        raise UsageError("pictures are only read from files, and - is standard input: name files or folders")
     if options.destination.stays:
         return
     if not options.paths:

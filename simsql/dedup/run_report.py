@@ -5,20 +5,24 @@ import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from simsql.decide.rules import Rules
 from simsql.dedup.members import Member, arrange_members
+from simsql.dedup.safety.identity import path_of
 from simsql.dedup.store.store import Rows, StoredDocument
 from simsql.documents import SkipCount, name_paths, printable
+from simsql.documents.pictures import show_picture
 from simsql.documents.spool import TextSpool
 from simsql.fingerprint import Recipe
 from simsql.report import Closeness, ReportedMember, RunReport, write_report
 from simsql.report.content import Decision
 from simsql.report.page import Writable
 
+_PICTURES = 5000  # in a report: more of them would not fit
 _LONGEST = 2000  # characters of a command that the report shows
 
 
@@ -38,7 +42,7 @@ class Run:
     """What ends a name in a drop list."""
     skipped: Mapping[str, SkipCount] = field(default_factory=dict)
     """As in `RunReport`."""
-    noun: Literal["document", "row"] = "document"
+    noun: Literal["document", "picture", "row"] = "document"
     """What a member is called."""
 
 
@@ -49,6 +53,24 @@ def text_reader(rows: Rows, texts: TextSpool) -> Callable[[int], str | None]:
         position = np.searchsorted(rows.documents.id, document)
         size = int(rows.text_size[position])
         return None if size < 0 else texts.read_at(int(rows.text_start[position]), size)
+
+    return read
+
+
+def picture_reader(rows: Rows, read_text: Callable[[int], str | None]) -> Callable[[int], str | None]:
+    """Return a function that reads the size and a small copy of a picture, for as many as a page can have."""
+    left = _PICTURES
+
+    def read(document: int) -> str | None:
+        nonlocal left
+        text = read_text(document)
+        if text is None or not left:
+            return None
+        (reference,) = rows.references(np.searchsorted(rows.documents.id, [document]))
+        path = path_of(reference.name, reference.identity)
+        shown = path and show_picture(Path(path), text)
+        left -= bool(shown)
+        return f"{text.partition(' ')[0]} {shown}" if shown else None
 
     return read
 

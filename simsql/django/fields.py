@@ -95,15 +95,27 @@ class SimhashField(models.BigIntegerField):
         return super().get_db_prep_save(value, connection)
 
     def pre_save(self, model_instance: Any, add: bool) -> Any:
-        """Return the fingerprint of the texts of an object, and set the attribute."""
-        if self.sources is None or _has_deferred(self, model_instance):
+        """Return the fingerprint of the texts of an object, and set the attribute.
+
+        Return an expression that keeps the fingerprint of the row where an UPDATE leaves other texts there.
+        """
+        if self.sources is None:
             return super().pre_save(model_instance, add)
+        if not add and _has_deferred(self, model_instance):
+            return models.F(self.name)
         texts = self.texts_of(model_instance)
+        named = dict(zip(self.sources.names, texts, strict=True))
         ahead, value = _state(model_instance, "computed").get(self.attname, (None, None))
         if ahead != texts:
-            value = self.compute(dict(zip(self.sources.names, texts, strict=True)))
+            value = self.compute(named)
         setattr(model_instance, self.attname, value)
-        return value
+        written = None if add else getattr(model_instance._state, "simsql_written", None)
+        unwritten = {name: text for name, text in named.items() if written is not None and name not in written}
+        if not unwritten:
+            return value
+        # The row may have other texts than the object.
+        of_texts = models.When(**unwritten, then=models.Value(value, output_field=self))
+        return models.Case(of_texts, default=models.F(self.name))
 
     def texts_of(self, instance: Any) -> tuple[Any, ...]:
         """Return the texts of an object as they are written."""
@@ -136,11 +148,11 @@ class SimhashField(models.BigIntegerField):
     def _check_sources(self) -> Iterable[checks.CheckMessage]:
         if self.sources is None:
             return
-        own = {field.name for field in self.model._meta.local_concrete_fields}
+        own = {field.name: field for field in self.model._meta.local_concrete_fields}
         for name in self.sources.names:
-            if name not in own:
+            if not isinstance(own.get(name), models.CharField | models.TextField):
                 yield checks.Error(
-                    f"The source {name!r} is not a field of the table {self.model._meta.db_table}.",
+                    f"The source {name!r} is not a text field of the table {self.model._meta.db_table}.",
                     hint=f"Name a text field of {self.model.__name__} itself.",
                     obj=self,
                     id="simsql.E001",
@@ -227,8 +239,8 @@ def _follow(sender: Any, **_: Any) -> None:
         post_save.connect(_after_save, sender=sender)
 
 
-def _state(instance: Any, name: str) -> dict[str, tuple[tuple[Any, ...], int | None]]:
-    """Return texts and fingerprints of an object by field: those that are "loaded", or "computed"."""
+def _state(instance: Any, name: str) -> dict[str, Any]:
+    """Return by field the texts "loaded", the texts and value "computed", or the value "before" a save."""
     kept: dict[str, Any] = instance._state.__dict__.setdefault(f"simsql_{name}", {})
     return kept
 
@@ -240,7 +252,7 @@ def _has_deferred(field: SimhashField, instance: Any) -> bool:
 
 def _remember(instance: Any, field: SimhashField) -> None:
     if instance.__dict__.get(field.attname) is not None and not _has_deferred(field, instance):
-        _state(instance, "loaded")[field.attname] = field.texts_of(instance), instance.__dict__[field.attname]
+        _state(instance, "loaded")[field.attname] = field.texts_of(instance)
 
 
 def _on_load(sender: Any, instance: Any, **_: Any) -> None:
@@ -248,12 +260,16 @@ def _on_load(sender: Any, instance: Any, **_: Any) -> None:
         _remember(instance, field)
 
 
-def _before_save(sender: Any, instance: Any, raw: bool, **_: Any) -> None:
+def _before_save(sender: Any, instance: Any, raw: bool, update_fields: Any, **_: Any) -> None:
     """Compute the fingerprints of an object that a fixture has: Django writes it without `pre_save`."""
+    instance._state.simsql_written = update_fields
     if instance._state.adding:
         _state(instance, "loaded").clear()  # it is not from the database
-    for field in followers(sender) if raw else ():
-        field.pre_save(instance, add=False)
+    for field in followers(sender):
+        # As it was loaded or refreshed.
+        _state(instance, "before")[field.attname] = instance.__dict__.get(field.attname)
+        if raw:
+            field.pre_save(instance, add=False)
 
 
 def _after_save(sender: Any, instance: Any, created: bool, using: str, update_fields: Any, **_: Any) -> None:
@@ -263,14 +279,20 @@ def _after_save(sender: Any, instance: Any, created: bool, using: str, update_fi
     changes.
     """
     for field in followers(sender):
-        rows = sender._base_manager.using(using).filter(pk=instance.pk)
-        if update_fields is not None and not update_fields & {field.name, field.attname}:
-            if update_fields.isdisjoint(field.sources.names):
-                continue
-            rows.update(**{field.name: field.pre_save(instance, add=False)})
-        elif not created and not _has_deferred(field, instance) and getattr(instance, field.attname) is not None:
-            texts, value = _state(instance, "loaded").get(field.attname, (None, None))
-            fingerprint = instance.__dict__.get(field.attname)
-            if texts is None or (texts != field.texts_of(instance) and value == fingerprint):
-                rows.filter(**{f"{field.name}__isnull": True}).update(**{field.name: fingerprint})
-        _remember(instance, field)
+        names = field.sources.names
+        if _has_deferred(field, instance) or (update_fields is not None and update_fields.isdisjoint(names)):
+            continue
+        rows = field.model._base_manager.using(using).filter(pk=getattr(instance, field.model._meta.pk.attname))
+        texts, loaded = field.texts_of(instance), _state(instance, "loaded").pop(field.attname, None)
+        if update_fields is not None and field.name not in update_fields:
+            fingerprint, write = field.pre_save(instance, add=True), True
+        else:
+            fingerprint, rows = instance.__dict__[field.attname], rows.filter(**{f"{field.name}__isnull": True})
+            unchanged = _state(instance, "before")[field.attname] == fingerprint
+            write = not created and fingerprint is not None and (loaded is None or (loaded != texts and unchanged))
+        if write:
+            # Another writer may have changed the text since.
+            of_texts = {} if fingerprint is None else dict(zip(names, texts, strict=True))
+            rows.filter(**of_texts).update(**{field.name: fingerprint})
+        if update_fields is None or update_fields.issuperset(names):
+            _remember(instance, field)

@@ -21,7 +21,11 @@ _UNFOLLOW = (
     "SELECT simsql.drop_clear_on_change(%(simhash_table)s, %(simhash_column)s)"
     " WHERE EXISTS (SELECT FROM simsql._clearing_triggers(%(simhash_table)s, %(simhash_column)s))"
 )
-_REPAIR = "SELECT count(*) FROM simsql.repair(%(simhash_table)s)"
+# Django creates the index of a CreateModel at the end of the migration.
+_REPAIR = (
+    "SELECT count(*) FROM simsql.repair(%(simhash_table)s)"
+    " WHERE EXISTS (SELECT FROM simsql.registry WHERE table_id = %(simhash_table)s)"
+)
 
 
 class SimhashIndex(models.Index):

@@ -201,49 +201,85 @@ class SimhashQuerySet(models.QuerySet):
 
     def update(self, **values: Any) -> int:
         """Update rows; where a text is a plain value, with its fingerprint, else with NULL for a backfill."""
+        self._for_write = True
+        unchanged = []
         for field in followers(self.model):
             given = {name: values[name] for name in field.sources.names if name in values}
             texts = {name: as_written(self.model._meta.get_field(name), text) for name, text in given.items()}
             if texts and field.name not in values:
                 whole = len(texts) == len(field.sources.names)
-                values[field.name] = field.compute(texts) if whole else None
-        return super().update(**values)
+                value = values[field.name] = field.compute(texts) if whole else None
+                if value is not None:
+                    same = self.filter(**{field.name: value}).exclude(**texts)
+                    keys = list(same.values_list(field.model._meta.pk.name, flat=True))
+                    unchanged.append((field, keys, texts, value))
+        updated = super().update(**values)
+        for field, keys, texts, value in unchanged:
+            if keys:
+                # The trigger clears a fingerprint that is that of the old text, too.
+                rows = field.model._base_manager.using(self.db).filter(pk__in=keys, **texts)
+                rows.filter(**{f"{field.name}__isnull": True}).update(**{field.name: value})
+        return updated
 
     update.alters_data = True  # type: ignore[attr-defined]
 
     def bulk_create(
         self, objs: Iterable[Any], *args: Any, update_fields: Iterable[str] | None = None, **options: Any
     ) -> list[Any]:
-        """Insert objects with their fingerprints, which an upsert of a text also writes."""
+        """Insert objects with their fingerprints, which an upsert of all their texts also writes."""
         objs = list(objs)
-        update_fields = None if update_fields is None else _with_fingerprints(self.model, update_fields)
-        for field in followers(self.model):
+        following = followers(self.model)
+        for field in following:
             compute_ahead(objs, field)
-        return super().bulk_create(objs, *args, update_fields=update_fields, **options)
+        if update_fields is None:
+            return super().bulk_create(objs, *args, **options)
+        # The fingerprint of new texts is not that of a row that keeps some of its own.
+        names = [name for name in update_fields if name not in {field.name for field in following}]
+        following = [field for field in following if set(names).issuperset(field.sources.names)]
+        names += [field.name for field in following]
+        self._for_write = True
+        with transaction.atomic(using=self.db, savepoint=False):
+            created = super().bulk_create(objs, *args, update_fields=names, **options)
+            self._write_cleared(objs, following)
+        return created
 
     bulk_create.alters_data = True  # type: ignore[attr-defined]
 
     def bulk_update(self, objs: Iterable[Any], fields: Iterable[str], **options: Any) -> int:
         """Update fields of objects; if one is a source, with its fingerprint."""
+        self._for_write = True
         objs, names = tuple(objs), list(fields)
-        written = _with_fingerprints(self.model, names)
-        following = [field for field in followers(self.model) if field.name in written]
+        following = [
+            field for field in followers(self.model) if not {field.name, *field.sources.names}.isdisjoint(names)
+        ]
         for field in following:
             compute_ahead(objs, field)
             for instance in objs:
-                field.pre_save(instance, add=False)
-        with transaction.atomic(using=self.db, savepoint=False):
-            updated: int = super().bulk_update(objs, written, **options)
-            for field in following:
-                # The trigger clears a fingerprint that is that of the old text, too.
-                cleared = self.filter(pk__in=[instance.pk for instance in objs], **{f"{field.name}__isnull": True})
-                keys = set(cleared.values_list("pk", flat=True))
-                again = [each for each in objs if each.pk in keys and getattr(each, field.attname) is not None]
-                if again:
-                    super().bulk_update(again, [field.name], **options)
+                instance._state.simsql_written = names
+                setattr(instance, field.attname, field.pre_save(instance, add=False))
+        written = [*names, *(field.name for field in following if field.name not in names)]
+        try:
+            with transaction.atomic(using=self.db, savepoint=False):
+                updated: int = super().bulk_update(objs, written, **options)
+                self._write_cleared(objs, following, **options)
+        finally:
+            # Django loads what an expression has written when it is asked for.
+            for instance in objs:
+                for field in following:
+                    if hasattr(instance.__dict__.get(field.attname), "resolve_expression"):
+                        del instance.__dict__[field.attname]
         return updated
 
     bulk_update.alters_data = True  # type: ignore[attr-defined]
+
+    def _write_cleared(self, objs: Iterable[Any], following: Iterable[SimhashField], **options: Any) -> None:
+        """Write the fingerprints that the trigger has cleared because they are those of the old texts, too."""
+        for field in following:
+            rows = self.model._base_manager.using(self.db).filter(**{f"{field.name}__isnull": True})
+            keys = set(rows.filter(pk__in=[instance.pk for instance in objs]).values_list("pk", flat=True))
+            again = [each for each in objs if each.pk in keys and getattr(each, field.attname) is not None]
+            if again:
+                super().bulk_update(again, [field.name], **options)
 
 
 def search_index(
@@ -276,21 +312,12 @@ def _as_value(value: Any) -> Any:
 def _in_scope(model: Any, name: str, value: Any) -> Any:
     """Return the value of a scope field as an expression; UsageError for None."""
     field = model._meta.get_field(name)
+    value = _key(field, value)
     if value is None:
         raise UsageError(f"scope: {name!r} must not be None: rows with a null there are not indexed")
-    return value if hasattr(value, "resolve_expression") else Value(_key(field, value), output_field=field)
+    return value if hasattr(value, "resolve_expression") else Value(value, output_field=field)
 
 
 def _key(field: Any, value: Any) -> Any:
     """Return the key of an object, and any other value unchanged."""
     return getattr(value, field.target_field.attname) if isinstance(value, models.Model) else value
-
-
-def _with_fingerprints(model: Any, names: Iterable[str]) -> list[str]:
-    """Return the names of fields, with those of the fingerprints that follow them."""
-    given = list(names)
-    return given + [
-        field.name
-        for field in followers(model)
-        if field.name not in given and not set(given).isdisjoint(field.sources.names)
-    ]

@@ -7,6 +7,7 @@ from simsql.documents.output import STDOUT, Outputs, abandon, open_output
 from simsql.documents.output_formats import DELIMITERS, format_rows
 from simsql.documents.readers import DocumentReader, read_single_text
 from simsql.documents.reports import (
+    FLAT,
     NO_WORDS,
     READ_TWICE,
     Report,
@@ -17,6 +18,7 @@ from simsql.documents.reports import (
 
 __all__ = [
     "DELIMITERS",
+    "FLAT",
     "NO_WORDS",
     "READ_TWICE",
     "STDOUT",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from simsql.documents.content import (
     DETECT,
@@ -73,7 +73,7 @@ class Skip(NamedTuple):
 
     `reason` is one of: "binary" or another kind of file, "not utf-8" (or another encoding), "empty", "too long",
     "unreadable", "corrupt", "hidden", "excluded", "link", "special file", "not JSON", "not an object", "no field",
-    "ambiguous field", "no text", "not a string", "not CSV", "wrong number of fields".
+    "ambiguous field", "no text", "not a string", "not a fingerprint", "not CSV", "wrong number of fields".
     """
 
     place: str
@@ -100,6 +100,10 @@ class Layout:
     """The field or column whose value is read beside the text, if a record has it."""
     main_content: bool = False
     """Whether the text of a web page is its main content, and not its source."""
+    fingerprints: Literal["hex", "decimal"] | None = None
+    """How strings are written if the text field holds fingerprints: see `spell_fingerprint`."""
+    pictures: bool = False
+    """Whether to read pictures, and nothing else."""
 
     def of_file(self, read_start: Callable[[int], bytes]) -> "Layout":
         """Return the layout of a file, of which `read_start` returns so many bytes: with its own encoding."""
@@ -165,7 +169,7 @@ def record_of_json(line: str, layout: Layout) -> Record | None:
     if not line or line.isspace():
         return None
     record = _parse_object(line)
-    text = _text_of(record, layout.text_field)
+    text = _text_of(record, layout)
     value = None if layout.value_field is None else _value_of(record.get(layout.value_field))
     return name_of(record.get(layout.id_field), ""), text, value
 
@@ -227,7 +231,7 @@ def read_table(
     except UnfitError as unfit:
         yield Skip(printable(opened.name), unfit.reason, unfit.detail)
         return
-    yield from documents_of_rows(rows, fields, opened)
+    yield from documents_of_rows(rows, fields, opened, layout)
 
 
 class Fields(NamedTuple):
@@ -256,7 +260,7 @@ def find_fields(rows: "Rows", layout: Layout) -> Fields:
     )
 
 
-def documents_of_rows(rows: "Rows", fields: Fields, opened: Opened) -> Iterator[Document | Skip]:
+def documents_of_rows(rows: "Rows", fields: Fields, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
     """Yield the document in each row. Skip single rows that are unfit."""
     name, path, status = opened
     shown = printable(name)
@@ -268,6 +272,8 @@ def documents_of_rows(rows: "Rows", fields: Fields, opened: Opened) -> Iterator[
                 continue
             _check_width(row, fields.width)
             check_filled(row[fields.text])
+            if layout.fingerprints:
+                row[fields.text] = spell_fingerprint(row[fields.text], layout)
         except StopIteration:
             return
         except UnfitError as unfit:
@@ -328,16 +334,37 @@ def _advice(line: str) -> str:
     return ""
 
 
-def _text_of(record: dict[str, Any], field: str) -> str:
+def _text_of(record: dict[str, Any], layout: Layout) -> str:
+    field = layout.text_field
     if field not in record:
         raise UnfitError("no field", f"{field!r} is missing: {choice('line', list(record))}")
     text = record[field]
     if text is None:
         raise UnfitError("no text", f"the field {field!r} is null")
+    if layout.fingerprints:
+        return spell_fingerprint(text, layout)
     if not isinstance(text, str):
         raise UnfitError("not a string", f"the field {field!r} is {_json_type(text)}")
     check_filled(text)
     return text
+
+
+def spell_fingerprint(value: Any, layout: Layout) -> str:
+    """Return a fingerprint as 16 hexadecimal digits. Strings have the form that the layout says.
+
+    Raise UnfitError for anything else.
+    """
+    from simsql.hamming._checks import one_fingerprint  # noqa: PLC0415 - commands start before numpy is there
+
+    is_decimal = layout.fingerprints == "decimal"
+    try:
+        number = one_fingerprint(int(value) if is_decimal and isinstance(value, str) else value)
+    except (TypeError, ValueError):
+        strings = "a decimal" if is_decimal else "16 hexadecimal digits, or --fingerprint-field NAME=decimal"
+        raise UnfitError(
+            "not a fingerprint", f"the field {layout.text_field!r} is {value!r:.40}: expected 64 bits: {strings}"
+        ) from None
+    return f"{number:016x}"
 
 
 def name_of(identity: Any, fallback: str) -> str:

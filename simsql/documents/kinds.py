@@ -47,7 +47,7 @@ _KINDS = (
         "image",
         rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP|II\*\0|MM\0\*|BM....\0\0\0\0|\0\0\x01\0|8BPS"
         rb"|....ftyp(avif|heic|mif1)",
-        _EXTRACT,
+        "simsql dedup --recipe phash compares pictures; for the texts in them, extract these first",
     ),
     _kind("audio or video", rb"RIFF....(WAVE|AVI )|ID3|\xff\xfb|fLaC|OggS|....ftyp|\x1aE\xdf\xa3", _EXTRACT),
     _kind("program", rb"\x7fELF", "leave it out", like_text=True),

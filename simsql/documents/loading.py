@@ -7,6 +7,7 @@ from sqlalchemy import Connection, text
 
 from simsql.database.load import find_loaded_columns
 from simsql.database.placed import PlacedRow, load_placed_rows
+from simsql.database.transfer import to_bigint
 from simsql.documents import (
     Document,
     DocumentReader,
@@ -40,6 +41,7 @@ def load_documents(
     sketch_column: str | None = None,
     recipe: Recipe | None = None,
     workers: int | None = None,
+    fingerprints: bool = False,
 ) -> LoadSummary:
     """Add one row per document to a table, in the connection's transaction, and return a summary.
 
@@ -56,6 +58,7 @@ def load_documents(
         sketch_column: Column for sketches; None to leave them out.
         recipe: Recipe; None for that of the index, or the default.
         workers: Number of processes that compute fingerprints; None for this process only.
+        fingerprints: Whether the texts are fingerprints, as 16 hexadecimal digits.
 
     Raises:
         UsageError: For invalid arguments.
@@ -79,6 +82,8 @@ def load_documents(
                     reader.skips.add(
                         Skip(item.place, "not storable", "PostgreSQL cannot store NUL or lone surrogates")
                     )
+                elif fingerprints and item.line is None:
+                    reader.skips.add(Skip(item.place, "not a fingerprint", "only records have fingerprints"))
                 else:
                     stored = [] if id_column is None else [item.name]
                     stored += [] if text_column is None else [item.text]
@@ -86,7 +91,12 @@ def load_documents(
                     del stored
                 del item  # a long document is not kept while the next one is read
 
-        for row, values in target.compute(placed(), target.recipe(recipe), workers):
+        found = (
+            ((row, (to_bigint(text),)) for row, text in placed())
+            if fingerprints
+            else target.compute(placed(), target.recipe(recipe), workers)
+        )
+        for row, values in found:
             empty += values[0] is None
             row.extend(values)
             yield row

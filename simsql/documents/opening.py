@@ -26,6 +26,7 @@ from simsql.documents.json_records import read_json, read_stream
 from simsql.documents.output_formats import DELIMITERS
 from simsql.documents.pages import PAGES, read_page
 from simsql.documents.parquet import read_parquet
+from simsql.documents.pictures import read_picture
 
 Format = Callable[[Any, Opened, Layout], Iterator[Document | Skip]]
 """Yields the documents of a `Stream`. `read_parquet` needs the file itself."""
@@ -53,6 +54,8 @@ class FileReader:
 
     def format_of(self, found: Found) -> Format:
         """Return the function that reads the format of a file."""
+        if self.layout.pictures:
+            return read_picture
         read = read_stream if found.path is None or found.size is None else format_of_name(found.path)
         if self.lines and (found.size is None or read in (read_text, read_json)):
             return read_lines

@@ -20,6 +20,7 @@ from simsql.documents.input_formats import (
     find_column,
     name_of,
     printable,
+    spell_fingerprint,
 )
 from simsql.documents.ranges import Bytes, MovedError, OpenFile
 from simsql.errors import missing_package
@@ -69,7 +70,8 @@ class ParquetTable:
         text = find_column(schema.names, layout.text_field, "--text-field")
         if text is None:
             raise UnfitError("no field", f"{layout.text_field!r} is missing: {choice('file', schema.names)}")
-        _check_texts(arrow, schema.field(text).type, layout.text_field)
+        if not layout.fingerprints:
+            _check_texts(arrow, schema.field(text).type, layout.text_field)
         self.text_field = layout.text_field
         self._identity = find_column(schema.names, layout.id_field, "--id-field")
         self._value = find_column(schema.names, layout.value_field, "--keep-field")
@@ -242,10 +244,12 @@ def _texts(arrow: Any, column: Any) -> list[Any]:
         return column.cast(arrow.large_binary()).to_pylist()  # type: ignore[no-any-return]
 
 
-def _fit(text: str | bytes | None, layout: Layout) -> str:
+def _fit(text: Any, layout: Layout) -> str:
     """Return a text. Raise UnfitError for what is none."""
     if text is None:
         raise UnfitError("no text", f"the column {layout.text_field!r} is null")
+    if layout.fingerprints:
+        return spell_fingerprint(text, layout)
     if isinstance(text, bytes):
         try:
             text = text.decode()
@@ -255,7 +259,7 @@ def _fit(text: str | bytes | None, layout: Layout) -> str:
     if len(text) * _WIDEST > layout.max_document and len(text.encode()) > layout.max_document:
         raise too_long(layout.max_document)
     check_filled(text)
-    return text
+    return str(text)
 
 
 def _names(arrow: Any, column: Any) -> list[str]:

@@ -160,7 +160,7 @@ class Table(NamedTuple):
     ) -> Iterator[Document | Skip]:
         """Yield the documents in rows of any length."""
         rows = Rows(wrap_lines(stream, encoding, ""), self.delimiter, layout.max_document, number)
-        return documents_of_rows(rows, self.fields, opened)
+        return documents_of_rows(rows, self.fields, opened, layout)
 
     def cut(self, data: bytes) -> int:
         """Return where the last row ends with a line feed in data that begins with a row; 0 if none does."""

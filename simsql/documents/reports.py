@@ -16,10 +16,12 @@ Report = Callable[[int], None]
 DUPLICATE = "duplicate id"
 READ_TWICE = "read twice"
 NO_WORDS = "no words"
+FLAT = "flat picture"
 """Reasons to skip a document after reading it."""
 
 # What nobody misses: texts that are empty or there already, and what a folder leaves out.
-_NOTHING_LOST = {"empty", "excluded", "hidden", "link", "special file", DUPLICATE, READ_TWICE, NO_WORDS}
+_NOTHING_LOST = {"empty", "excluded", "hidden", "link", "special file", "not a picture"}
+_NOTHING_LOST |= {DUPLICATE, READ_TWICE, NO_WORDS, FLAT}
 _EXAMPLES = 10  # of each reason, so that a run that skips a million documents stays readable
 
 

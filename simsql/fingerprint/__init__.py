@@ -35,6 +35,12 @@ from simsql.fingerprint.features import IdfTable as IdfTable
 from simsql.fingerprint.html_text import html_parts, simhash_html
 from simsql.fingerprint.jaccard import show_similarity as show_similarity
 from simsql.fingerprint.jaccard import similarity, similarity_many
+from simsql.fingerprint.pictures import COLOUR_SIDE as COLOUR_SIDE
+from simsql.fingerprint.pictures import GREY_SIDE as GREY_SIDE
+from simsql.fingerprint.pictures import HASH_SIDE as HASH_SIDE
+from simsql.fingerprint.pictures import count_pixels as count_pixels
+from simsql.fingerprint.pictures import hash_picture as hash_picture
+from simsql.fingerprint.pictures import spell_picture as spell_picture
 from simsql.fingerprint.processes import map_in_processes as map_in_processes
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, KNOWN_RECIPES, Pattern, Recipe, Tokenizer
 from simsql.fingerprint.recipe import check_recipe as check_recipe

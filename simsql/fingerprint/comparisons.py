@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from simsql.fingerprint.features import padded_trigrams
 from simsql.fingerprint.hashes import I64, U64
+from simsql.fingerprint.pictures import compare_pictures
 from simsql.fingerprint.shared_features import compare_features
 from simsql.runs import consecutive, portions
 from simsql.trees import roots_of, unite
@@ -37,14 +38,16 @@ class Compared(NamedTuple):
     similarity: NDArray[np.float64]
 
 
-def compare_documents(counts: I64, read_tokens: ReadTokens, left: I64, right: I64) -> NDArray[np.float64]:
+def compare_documents(
+    counts: I64, read_tokens: ReadTokens, left: I64, right: I64, *, pictures: bool = False
+) -> NDArray[np.float64]:
     """Return the similarities of pairs of documents, as `similarity` does, in bounded memory.
 
     `left` and `right` are numbers of documents, one pair per array position. The other arguments are as for
     `compare_pairs`. Memory grows with the number of pairs and the longest texts, not with the sum of all texts.
     """
     wanted = pairs_of(left, right)
-    blocks = list(compare_pairs(counts, read_tokens, np.unique(wanted)))
+    blocks = list(compare_pairs(counts, read_tokens, np.unique(wanted), pictures=pictures))
     found = np.concatenate(
         [np.zeros(0, dtype=np.uint64), *(pairs_of(block.left, block.right) for block in blocks)]
     )
@@ -66,23 +69,26 @@ def documents_of(pairs: U64) -> tuple[I64, I64]:
     return signed >> _DOCUMENT_BITS, signed & (1 << _DOCUMENT_BITS) - 1
 
 
-def compare_pairs(counts: I64, read_tokens: ReadTokens, pairs: U64) -> Iterator[Compared]:
+def compare_pairs(
+    counts: I64, read_tokens: ReadTokens, pairs: U64, *, pictures: bool = False
+) -> Iterator[Compared]:
     """Yield the similarities of pairs of documents, in any order, and overwrite `pairs`.
 
     `counts` is the number of tokens of each document. `read_tokens` gets the numbers of some documents, none of
     them twice, and returns the hashes of their tokens, document after document. `pairs` are as `pairs_of` returns
-    them. Beside them, memory grows with the number of documents and the longest texts.
+    them. Beside them, memory grows with the number of documents and the longest texts. `pictures` is whether the
+    documents are pictures.
     """
     # So few pairs have at most 2**24 documents, and tiles.
     for some in _slices(len(pairs), 1 << _TILE_BITS - 1):
-        yield from _compare(counts, read_tokens, pairs[some])
+        yield from _compare(counts, read_tokens, pairs[some], pictures=pictures)
 
 
 def _slices(size: int, step: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, size, step))
 
 
-def _compare(counts: I64, read_tokens: ReadTokens, pairs: U64) -> Iterator[Compared]:
+def _compare(counts: I64, read_tokens: ReadTokens, pairs: U64, *, pictures: bool) -> Iterator[Compared]:
     layout = _Layout(counts, pairs)
     for some in _slices(len(pairs), _PAIRS):
         pairs[some] = layout.by_tile(pairs[some])
@@ -90,8 +96,11 @@ def _compare(counts: I64, read_tokens: ReadTokens, pairs: U64) -> Iterator[Compa
     for some in _slices(len(pairs), _PAIRS):
         for block in layout.blocks(pairs[some]):
             tokens = _read(read_tokens, block.documents, counts)
-            features = padded_trigrams(tokens, counts[block.documents])
-            similarity = compare_features(*features, block.groups, block.left, block.right)
+            if pictures:
+                similarity = compare_pictures(tokens, block.left, block.right)
+            else:
+                features = padded_trigrams(tokens, counts[block.documents])
+                similarity = compare_features(*features, block.groups, block.left, block.right)
             yield Compared(block.documents[block.left], block.documents[block.right], similarity)
 
 

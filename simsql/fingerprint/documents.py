@@ -20,6 +20,7 @@ from simsql.fingerprint.extract import (
 )
 from simsql.fingerprint.features import Features, IdfTable, count_features, iter_counts
 from simsql.fingerprint.hashes import I64, U64
+from simsql.fingerprint.pictures import read_pictures
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, WordNumber, check_recipe
 from simsql.fingerprint.sketches import sketches_of_tokens
 from simsql.fingerprint.tokens import hash_tokens, iter_token_hashes
@@ -221,6 +222,8 @@ def _texts_of(items: Iterable[tuple[Item, str]], waiting: deque[Item]) -> Iterat
 
 
 def _fingerprint(texts: list[str], recipe: Recipe) -> Outcome:
+    if isinstance(recipe, Recipe) and recipe.of_pictures:
+        return read_pictures(texts)[0]
     if len(texts) == 1 and len(texts[0]) > _LONG:
         return _fingerprint_long([(texts[0], 1)], recipe)
     return fingerprints_of(extract_features(texts, recipe), recipe)
@@ -228,6 +231,9 @@ def _fingerprint(texts: list[str], recipe: Recipe) -> Outcome:
 
 def _fingerprint_with_tokens(texts: list[str], recipe: Recipe) -> Arrays:
     check_recipe(recipe)
+    if recipe.of_pictures:
+        outcome, found = read_pictures(texts)
+        return *outcome, *found, np.zeros(len(texts), dtype=np.uint64)
     if len(texts) == 1 and len(texts[0]) > _LONG and has_plain_words(recipe):
         pieces: list[U64] = []
         tally = Tally(recipe)

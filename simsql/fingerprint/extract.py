@@ -18,12 +18,13 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.errors import missing_package
+from simsql.errors import UsageError, missing_package
 from simsql.fingerprint.characters import DROPPED, MARK, WORD, class_table, spell
 from simsql.fingerprint.features import Features, distinct, shingle
 from simsql.fingerprint.hashes import I64, U64, hash_as_tokens, hash_strings, mix
 from simsql.fingerprint.recipe import (
     DEFAULT_RECIPE,
+    NOT_A_PICTURE,
     Pattern,
     Recipe,
     Step,
@@ -137,6 +138,8 @@ def has_plain_words(recipe: Recipe) -> bool:
 
 def _in_arrays(recipe: Recipe) -> TokenKind | None:
     """Return the kind of the tokens if whole arrays of them can be hashed, otherwise None."""
+    if recipe.of_pictures:
+        raise UsageError(NOT_A_PICTURE)
     if (
         isinstance(recipe.tokens, str)
         and recipe.tokens != "jieba"

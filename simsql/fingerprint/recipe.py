@@ -10,7 +10,7 @@ from simsql.errors import UsageError
 from simsql.fingerprint.features import IdfTable
 from simsql.fingerprint.hashes import HashKind
 
-TokenKind = Literal["words", "characters", "jieba"]
+TokenKind = Literal["words", "characters", "jieba", "phash"]
 Step = Literal["nfkc", "casefold", "lower", "marks"]
 WeightKind = Literal["set", "log", "tf"]
 ShortKind = Literal["none", "exact"]
@@ -38,6 +38,9 @@ _ID = re.compile(
 _NAME = re.compile(r"[a-z0-9_]+")
 _VERSION = re.compile(r"[A-Za-z0-9_.]+")
 _SHAPE = re.compile(r"[A-Za-z0-9_.@+-]+")
+
+
+NOT_A_PICTURE = "the recipe phash is for pictures in files, which simsql dedup reads, and not for texts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,7 @@ class Recipe:
         "words": runs of letters, digits and vowel signs; scripts without spaces between words are cut into short
         runs of characters; an emoji is a word (see `simsql.fingerprint.tokens`). "characters": the characters of
         those words. "jieba": Chinese words, found by jieba (the `zh` extra). Or a Pattern or Tokenizer.
+        "phash": no tokens, but the perceptual hash of a picture (the `images` extra). It takes no other options.
     shingles
         The lengths, in tokens, of the runs of tokens that are features: one to nine, ascending. A text with fewer
         tokens than the shortest length has one feature, the whole text.
@@ -186,6 +190,8 @@ class Recipe:
             )
         if type(self.min_features) is not int or self.min_features < 1:
             raise UsageError(f"min_features must be an int of at least 1, not {self.min_features!r}")
+        if self.of_pictures and self.id != f"phash1-set-{REVISION}":
+            raise UsageError(f"the recipe of pictures is phash, which takes no options, not {self.id}")
         if self.short == "exact" and self.min_features == 1:
             raise UsageError("short='exact' needs min_features of at least 2")
 
@@ -215,6 +221,11 @@ class Recipe:
         return "-".join([*parts, str(REVISION)])
 
     @property
+    def of_pictures(self) -> bool:
+        """Whether it is the perceptual hash of pictures, and not for texts."""
+        return self.tokens == "phash"
+
+    @property
     def features_id(self) -> str:
         """The id of the recipe with the same features and hashes, all with the weight 1."""
         alike = replace(
@@ -229,7 +240,7 @@ class Recipe:
         Raises ValueError for a string that is not an id in this version, and for an id that does not spell out
         the recipe: one with a list of words, a table, an expression or a function.
         """
-        for name, recipe in KNOWN_RECIPES.items():
+        for name, recipe in [*KNOWN_RECIPES.items(), ("phash", _PHASH)]:
             if id in (name, recipe.id):
                 return recipe
         match = _ID.fullmatch(id)
@@ -335,6 +346,7 @@ def _digest(parts: Sequence[str]) -> str:
 
 
 DEFAULT_RECIPE = Recipe()
+_PHASH = Recipe("phash", (1,), "set")
 
 # The recipes of other programs, bit for bit: docs/compatibility.md lists their versions and calls.
 KNOWN_RECIPES: dict[str, Recipe] = {

@@ -21,6 +21,7 @@ MAX_TEXT = 1 << 20
 MEMBER_OVERHEAD = (
     80  # bytes: the numbers that are known only when the member is written, and those of its decision
 )
+PICTURE_OVERHEAD = 160
 CLUSTER_OVERHEAD = 160
 _SNIPPET = 90  # characters of a text that the list of clusters shows
 # Nothing that ends a script element, and nothing that UTF-8 cannot hold.
@@ -127,6 +128,8 @@ class Collected:
             text = report.read_text(member.document)
             number, size = self._store(text, texts)
             snippet = _snippet(text or "") if position == 0 else ""
+            if report.pictures:
+                snippet = snippet.partition(" ")[0]  # the size
             row: list[object] = [
                 member.id,
                 member.place,
@@ -135,12 +138,14 @@ class Collected:
                 *_numbers(member.to_kept),
                 *_numbers(member.to_representative),
                 _as_listed(member),
-                len(text or ""),
+                _count_pixels(text) if report.pictures and text else len(text or ""),
                 snippet,
                 number,
             ]
             self.text_sizes.append(size)
             size = json_size(row) + sum(map(_shown_size, (member.id, member.place, snippet)))
+            if report.pictures:
+                size += PICTURE_OVERHEAD + 2 * _shown_size(member.id)
             self.member_sizes.append(size + MEMBER_OVERHEAD + (0 if position else CLUSTER_OVERHEAD))
             rows.append(row)
         return rows
@@ -174,6 +179,11 @@ class Collected:
 
 def _snippet(text: str) -> str:
     return " ".join(_DIRECTION_MARKS.sub("", text[: 4 * _SNIPPET]).split())[:_SNIPPET]
+
+
+def _count_pixels(text: str) -> int:
+    width, height = text.partition(" ")[0].split("x")
+    return int(width) * int(height)
 
 
 def _folder(prefix: str) -> str:

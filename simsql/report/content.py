@@ -51,7 +51,8 @@ class RunReport:
     clusters: Iterable[Sequence[ReportedMember]]
     """The clusters, the largest first, the representative of each first. Read once."""
     read_text: Callable[[int], str | None]
-    """Return the text of a document, or None if it cannot be read any more."""
+    """Return the text of a document, or None if it cannot be read any more. Of a picture: its size and a data
+    URI of a few kB, such as "4000x3000 data:image/jpeg;base64,..."."""
     similarity: float | None = None
     """Least similarity within a cluster, 0.0 to 1.0, which the page marks; None if texts were not compared."""
     drop_similarity: float | None = None
@@ -62,5 +63,10 @@ class RunReport:
     """Documents about which nothing was decided or that stay all the same, by what became of them."""
     line_end: str = "\n"
     """What ends a name in a drop list."""
-    noun: Literal["document", "row"] = "document"
+    noun: Literal["document", "picture", "row"] = "document"
     """What a member is called."""
+
+    @property
+    def pictures(self) -> bool:
+        """Whether members are pictures, and not texts."""
+        return self.noun == "picture"

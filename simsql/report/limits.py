@@ -47,19 +47,24 @@ class Sizes:
         return int(np.minimum(self.texts[shown], limits.text).sum() + self._others[shown].sum())
 
 
-def choose_limits(sizes: Sizes, budget: int) -> Limits:
-    """Return the highest limits with which all that is shown takes at most `budget` bytes."""
-    text = max(LEAST_TEXT, int(sizes.texts.max(initial=0)))
+def choose_limits(sizes: Sizes, budget: int, *, cut: bool = True) -> Limits:
+    """Return the highest limits with which all that is shown takes at most `budget` bytes.
+
+    Without `cut`, no text is cut.
+    """
+    longest = int(sizes.texts.max(initial=0))
+    least = LEAST_TEXT if cut else max(LEAST_TEXT, longest)
+    text = max(least, longest)
     members = max(LEAST_MEMBERS, int(sizes.counts.max(initial=0)))
     clusters = len(sizes.counts)
-    if sizes.total(Limits(LEAST_TEXT, members, clusters)) <= budget:
-        text = _highest(LEAST_TEXT, text, budget, lambda n: sizes.total(Limits(n, members, clusters)))
+    if sizes.total(Limits(least, members, clusters)) <= budget:
+        text = _highest(least, text, budget, lambda n: sizes.total(Limits(n, members, clusters)))
         return Limits(text, members, clusters)
-    if sizes.total(Limits(LEAST_TEXT, LEAST_MEMBERS, clusters)) <= budget:
-        members = _highest(LEAST_MEMBERS, members, budget, lambda n: sizes.total(Limits(LEAST_TEXT, n, clusters)))
-        return Limits(LEAST_TEXT, members, clusters)
-    clusters = _highest(0, clusters, budget, lambda n: sizes.total(Limits(LEAST_TEXT, LEAST_MEMBERS, n)))
-    return Limits(LEAST_TEXT, LEAST_MEMBERS, clusters)
+    if sizes.total(Limits(least, LEAST_MEMBERS, clusters)) <= budget:
+        members = _highest(LEAST_MEMBERS, members, budget, lambda n: sizes.total(Limits(least, n, clusters)))
+        return Limits(least, members, clusters)
+    clusters = _highest(0, clusters, budget, lambda n: sizes.total(Limits(least, LEAST_MEMBERS, n)))
+    return Limits(least, LEAST_MEMBERS, clusters)
 
 
 def _highest(least: int, most: int, budget: int, size: Callable[[int], int]) -> int:

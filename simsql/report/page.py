@@ -45,7 +45,7 @@ def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LI
         sizes = Sizes(collected)
         skips = [skip for each in report.skipped.values() for skip in each.examples]
         listed = sum(_ESCAPED * len(skip.place + skip.detail) for skip in skips)
-        limits = choose_limits(sizes, size_limit - _FRAME - listed)
+        limits = choose_limits(sizes, size_limit - _FRAME - listed, cut=not report.pictures)
         clusters = _Clusters(collected, limits)
         style, script = (
             "\n".join((_PAGE / name).read_text(encoding="utf-8") for name in names)
@@ -71,12 +71,12 @@ def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LI
             dropped=dropped,
             prefixes=collected.prefixes,
             facts=to_json(facts).removesuffix("}"),
-            policy=_policy(style, script),
+            policy=_policy(style, script, pictures=report.pictures),
             style=style,
             script=script,
-            texts=clusters.texts(),
+            texts=() if report.pictures else clusters.texts(),
             index=clusters.index(),
-            decisions=clusters.decisions(),
+            decisions=clusters.decisions(pictures=report.pictures),
         )
         for piece in pieces:
             file.write(piece)
@@ -116,16 +116,30 @@ class _Clusters:
             for row in rows:
                 if row[3] >= len(rows):
                     row[3] = -1  # the kept text is left out
-            item = to_json([*self._places[number], len(all_rows), rows])
+            place = self._places[number] if self._places else (0, 0)  # pictures are not in chunks
+            item = to_json([*place, len(all_rows), rows])
             yield f"{',' if number else ''}{item}"
 
-    def decisions(self) -> Iterator[tuple[int, int, str, str]]:
-        """Yield each cluster as plain text: its size, dropped members, beginning, and a line for each member."""
-        prefixes = self._collected.prefixes
-        for all_rows in self._collected.rows(self._limits.clusters):
-            rows = all_rows[: self._limits.members]
+    def decisions(self, *, pictures: bool) -> Iterator[tuple[int, int, str, str, list[tuple[str, ...]]]]:
+        """Yield each cluster as plain text: its size, dropped members, beginning, and a line for each member.
+
+        Also yield its pictures, if there are any: the number, size, caption and data URI of each.
+        """
+        prefixes, limits = self._collected.prefixes, self._limits
+        texts = self._collected.texts(limits.clusters, limits.members)
+        for all_rows in self._collected.rows(limits.clusters):
+            rows = all_rows[: limits.members]
             lines = "\n".join(_describe(row, prefixes) for row in rows)
-            yield len(all_rows), sum(row[2] == _DROPPED for row in all_rows), printable(rows[0][-2]), lines
+            drops = sum(row[2] == _DROPPED for row in all_rows)
+            shown = list(_pictures(*next(texts), prefixes)) if pictures else []
+            yield len(all_rows), drops, printable(rows[0][-2]), lines, shown
+
+
+def _pictures(rows: list[list[Any]], texts: Iterator[str], prefixes: tuple[str, str]) -> Iterator[tuple[str, ...]]:
+    names = {row[-1]: printable(_short(row[0], prefixes, 0)) for row in reversed(rows)}
+    for number, text in enumerate(texts):
+        size, _, source = text.partition(" ")
+        yield f"{number}", size, names[number], source
 
 
 def _describe(row: list[Any], prefixes: tuple[str, str]) -> str:
@@ -163,10 +177,11 @@ def _environment() -> Environment:
     return environment
 
 
-def _policy(style: str, script: str) -> str:
+def _policy(style: str, script: str, *, pictures: bool) -> str:
     """Return a Content-Security-Policy under which nothing is loaded, and only our own script runs."""
+    images = " img-src data:;" if pictures else ""
     return (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none';"
+        f"default-src 'none';{images} style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none';"
         " form-action 'none'; require-trusted-types-for 'script'"
     )
 

@@ -2,9 +2,11 @@
 
 import json
 
+import pyarrow
 import pytest
 from articles import create_articles, missing_keys, near
 from program import run, write_lines
+from pyarrow import parquet
 
 from simsql import Recipe, simhash, similarity, sketch
 from simsql.database import create_index as index_column
@@ -271,3 +273,46 @@ def test_what_cannot_be_listed(articles, database_url):
         run(command, "article", "--column", "body", *options).failed(1, "no simhash index on column body")
         run(command, "article", "--distance", 65, *options).failed(2, "between 0 and 64, not 65")
         run(command, "article", "--into", "a.b.c", *options).failed(2, "not a table name")
+
+
+FORMS = {  # of -1, 2**63 and 0x1234567890123456, which only has decimal digits
+    "hex.csv": ("h", "id,h\n1,ffffffffffffffff\n2,0x8000000000000000\n3,1234567890123456\n4,12\n5,\n"),
+    "decimal.csv": ("h=decimal", f"id,h\n1,-1\n2,{2**63}\n3,{0x1234567890123456}\n4,ffffffffffffffff\n5,\n"),
+    "hex.jsonl": (
+        "h",
+        '{"id": 1, "h": -1}\n{"id": 2, "h": "8000000000000000"}\n{"id": 3, "h": 1311768467284833366}\n'
+        '{"id": 4, "h": 1.5}\n{"id": 5, "h": null}\n',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*FORMS, "h.parquet", "bytes.parquet"])
+def test_fingerprints_that_are_there_are_loaded(posts, database_url, tmp_path, name):
+    expected = [("1", -1), ("2", -(2**63)), ("3", 0x1234567890123456)]
+    source = tmp_path / name
+    if name in FORMS:
+        field, content = FORMS[name]
+        source.write_text(content)
+    else:
+        field, numbers = "h", [number for _, number in expected]
+        column = (
+            pyarrow.array([*numbers, None])
+            if name == "h.parquet"
+            else pyarrow.array([*(number.to_bytes(8, signed=True) for number in numbers), b"\0"])
+        )
+        parquet.write_table(pyarrow.table({"id": [1, 2, 3, 4], "h": column}), source)
+    options = ["--fingerprint-field", field, "--id-column", "slug", "--database", database_url]
+    (tmp_path / "text.txt").write_text(FOX)
+    found = run("load", "post", source, tmp_path / "text.txt", *options)
+    assert found.code == 1  # the text was not read
+    assert f"skipped {tmp_path}/text.txt: not a fingerprint: only records have fingerprints" in found.err
+    assert ["documents", "3"] in [line.split() for line in found.err.splitlines()]
+    assert ("not a fingerprint: the field 'h' is " in found.err) == (name != "h.parquet")
+    assert posts.execute("SELECT slug, fp FROM post ORDER BY slug").fetchall() == expected
+    assert missing_keys(posts, "post") == []
+
+
+def test_fingerprints_are_not_texts(tmp_path):
+    (tmp_path / "a.csv").write_text("h\n12\n")
+    found = run("load", "post", tmp_path, "--fingerprint-field", "h", "--text-column", "body")
+    found.failed(2, "--fingerprint-field reads no texts: leave out --text-field, --text-column")

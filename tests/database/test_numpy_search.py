@@ -92,11 +92,11 @@ def test_what_is_no_fingerprint_is_not_searched_for(connection, database):
     create_articles(connection, [1])
     with database.connect() as reader:
         index = SearchIndex(reader, "article")
-        for queries, error in (([2**64], ValueError), ([-1], ValueError), (["1"], TypeError)):
-            with pytest.raises(error, match="a fingerprint must be"):
+        for queries, error in (([2**64], ValueError), ([1.5], TypeError), (["1"], ValueError)):
+            with pytest.raises(error, match=r"is not a fingerprint|a fingerprint must be"):
                 index.near_many(queries)
         with pytest.raises(TypeError, match="uint64"):
-            index.near_many(np.zeros(1, dtype=np.int64))
+            index.near_many(np.zeros(1))
 
 
 def test_without_a_distance_the_index_has_one(connection, database):

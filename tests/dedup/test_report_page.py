@@ -4,11 +4,13 @@
 """
 
 import contextlib
+import io
 import json
 import os
 import random
 import re
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +18,11 @@ from typing import Any
 
 import pytest
 from browser import running_chromium
+from pictures import draw
 from program import wait_until
 from report_sample import ARABIC, CHINESE, TEXTS, Sample, harbour_clusters, plain_clusters
 
-from simsql.report import SIZE_LIMIT, Closeness, write_report
+from simsql.report import SIZE_LIMIT, Closeness, ReportedMember, RunReport, write_report
 
 Open = Callable[..., Any]
 ATTACK = "http://attack.invalid/"
@@ -741,4 +744,68 @@ def test_screenshots(open_report, tmp_path):
         page.set_viewport_size({**SIZE, "height": 560})
         page.click("#run > summary")
         take("arabic")
+    with (tmp_path / "report.html").open("w", encoding="utf-8") as file:
+        write_report(file, picture_report(60))
+    page.set_viewport_size({**SIZE, "height": 680})
+    page = open_report(None)
+    take("pictures")
     assert all(10_000 < (folder / name).stat().st_size < 300_000 for name in names)
+
+
+def picture_report(clusters: int) -> RunReport:
+    """Three pictures in each cluster, the last of which is dropped and the same as the first."""
+
+    def read(document: int) -> str:
+        file = io.BytesIO()
+        picture = draw(document // 3 + (document % 3 == 1), 800, 600).resize((200, 150))
+        picture.save(file, "JPEG", quality=70)
+        size = "1000x750" if document % 3 == 2 else "4000x3000"
+        return f"{size} data:image/jpeg;base64,{b64encode(file.getvalue()).decode()}"
+
+    def members(first: int) -> list[ReportedMember]:
+        itself, close, copy = Closeness(0, 1.0), Closeness(9, 0.71), Closeness(2, 0.97)
+        names = [f"photos/{first // 3}{name}" for name in (".jpg", " late.jpg", " small.webp")]
+        return [
+            ReportedMember(first, names[0], names[0], "representative", first, itself, itself),
+            ReportedMember(first + 1, names[1], names[1], "kept", first + 1, itself, close),
+            ReportedMember(first + 2, names[2], names[2], "dropped", first, copy, copy, names[2]),
+        ]
+
+    found = (members(3 * number) for number in range(clusters))
+    command = "simsql dedup photos --recipe phash --report report.html"
+    return RunReport(5 * clusters, {"recipe": "phash1-set-1"}, found, read, 0.6, 0.95, command, noun="picture")
+
+
+def test_pictures_are_side_by_side(open_report, browser_page, tmp_path):
+    path = tmp_path / "report.html"
+    with path.open("w", encoding="utf-8") as file:
+        write_report(file, picture_report(3))
+    page = open_report(None)
+    assert names(page) == ("0.jpg", "0 small.webp")
+    drawn = "image => image.complete && image.naturalWidth === 200 && image.clientWidth > 200"
+    for side, alt in (("left", "0.jpg, 4000x3000 pixels"), ("right", "0 small.webp, 1000x750 pixels")):
+        assert page.locator(f"#{side} img").evaluate(drawn)
+        assert page.get_attribute(f"#{side} img", "alt") == alt
+    page.locator("#members tbody tr").nth(1).click()
+    assert page.get_attribute("#right img", "alt") == "0 late.jpg, 4000x3000 pixels"
+    assert page.inner_text("#closeness") == "similarity 0.71 · distance 9"
+    page.fill("#search", "data")  # names are searched, not the bytes of pictures
+    page.wait_for_selector("#nothing", state="visible")
+    page.fill("#search", "")
+    page.wait_for_selector("#cluster", state="visible")
+    page.locator("#search").blur()
+    press(page, "1")
+    assert "text_a" not in export(page)[0]
+    page.emulate_media(media="print")
+    assert page.locator("#decisions img").evaluate_all("all => all.map(one => one.clientWidth > 50)") == [True] * 9
+    without = page.context.browser.new_context(java_script_enabled=False).new_page()
+    without.goto(path.as_uri())
+    assert without.locator("#decisions img").first.is_visible()
+    without.context.close()
+    # Pictures are never cut: where there is no room, clusters are left out.
+    with path.open("w", encoding="utf-8") as file:
+        write_report(file, picture_report(60), size_limit=450_000)
+    assert path.stat().st_size < 450_000
+    page = open_report(None)
+    assert re.search(r"the last \d+ clusters of 60", page.inner_text(".warning >> nth=0"))
+    assert page.locator("#left img").evaluate(drawn)

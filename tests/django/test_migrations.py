@@ -324,18 +324,29 @@ def test_the_models_pass_the_checks():
     assert "no issues" in output.getvalue()
 
 
+def test_a_squashed_migration_keeps_an_index_that_comes_later():
+    squashed = table(fingerprint=SimhashField(source="body"))
+    squashed.options["indexes"] = [INDEX]
+    state, _ = migrate(squashed, KeepSimhashIndex([migrations.AlterField("Page", "body", models.TextField())]))
+    check_search(page(state))
+
+
 @isolate_apps("library")
 def test_checks_name_what_is_wrong():
     class Wrong(models.Model):
-        fingerprint = SimhashField(source={"title": 1, "nothing": 1})
+        fingerprint = SimhashField(source={"title": 1, "nothing": 1, "data": 1})
         again = SimhashField(source="title", null=False)
         title = models.TextField()
+        data = models.JSONField()
 
         class Meta:
             app_label = "library"
 
-    found = {error.id: error.msg for error in Wrong.check(databases=["lite"])}
-    assert found["simsql.E001"] == "The source 'nothing' is not a field of the table library_wrong."
+    errors = Wrong.check(databases=["lite"])
+    found = {error.id: error.msg for error in errors}
+    assert [error.msg for error in errors if error.id == "simsql.E001"] == [
+        f"The source '{name}' is not a text field of the table library_wrong." for name in ("nothing", "data")
+    ]
     assert "must allow nulls" in found["simsql.E002"]
     assert "psycopg 3" in found["simsql.E003"]
     for arguments in ({"source": {}}, {"source": {"title": 0}}):

@@ -162,6 +162,8 @@ def test_a_scope_confines_searches(in_test_case):
     assert [match.distance for match in index.near(text=TEXTS[0])] == [0]
     with pytest.raises(UsageError, match="'language' must not be None"):
         Note.objects.near("fingerprint", 1, scope={"author": ann, "language": None})
+    with pytest.raises(UsageError, match="'author' must not be None"):
+        Note.objects.near("fingerprint", 1, scope={"author": Author(), "language": "en"})
     with pytest.raises(DataError, match="needs a scope"), transaction.atomic():
         list(Note.objects.near("fingerprint", 1))
 

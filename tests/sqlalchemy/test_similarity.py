@@ -121,10 +121,10 @@ def test_values_of_other_types_are_named(session):
     for search in (Article.fingerprint.near, partial(near, Article.fingerprint)):
         with pytest.raises(TypeError, match=r"similarity must be a number between 0 and 1, not '0\.5'"):
             search(text="a", similarity="0.5")
-    with pytest.raises(StatementError, match="a sketch is an int, not a str: pass a text as text="):
+    with pytest.raises(StatementError, match=r"'text' is not a sketch: .* pass a text as text="):
         session.scalars(select(Article.sketch.similarity("text")))
-    with pytest.raises(StatementError, match="-1 is not a sketch: they range from 0"):
-        session.scalars(select(Article.id).where(Article.sketch == -1))
+    with pytest.raises(StatementError, match=f"{2**64} is not a sketch: it must be in"):
+        session.scalars(select(Article.id).where(Article.sketch == 2**64))
 
 
 def test_a_similarity_needs_a_text_one_source_and_a_sketch():

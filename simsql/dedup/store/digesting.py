@@ -19,11 +19,11 @@ from simsql.dedup.safety.identity import (
     status_of_file,
 )
 from simsql.dedup.store.columns import DIGEST, Columns, Origin, Strings, read_digests
-from simsql.documents import NO_WORDS, Document, Skip, SkipCount, printable, storable
+from simsql.documents import FLAT, NO_WORDS, Document, Skip, SkipCount, printable, storable
 from simsql.documents.parts import Part
 from simsql.documents.ranges import MovedError
 from simsql.documents.spool import TextSpool, TokenSpool, digest_tokens
-from simsql.fingerprint import Fingerprints, Recipe, simhash_items, simhash_items_with_tokens
+from simsql.fingerprint import Fingerprints, Recipe, count_pixels, simhash_items, simhash_items_with_tokens
 
 _DIGESTED = 1 << 20  # characters: a longer text is not encoded as a whole
 
@@ -74,7 +74,7 @@ class Digester:
 
     def __call__(self, part: Part) -> Digested | None:
         """Return the documents of a part; None if this process cannot read it."""
-        documents = _Documents(part, self._rules, self._texts)
+        documents = _Documents(part, self._recipe, self._rules, self._texts)
         try:
             return documents.finish(list(self._fingerprint(documents.read())))
         except MovedError:
@@ -110,8 +110,9 @@ class _Fingerprinted(NamedTuple):
 class _Documents:
     """The documents of one part."""
 
-    def __init__(self, part: Part, rules: Rules, texts: TextSpool | None) -> None:
+    def __init__(self, part: Part, recipe: Recipe, rules: Rules, texts: TextSpool | None) -> None:
         self._part = part
+        self._of_pictures = recipe.of_pictures
         self._rules = rules
         self._texts = texts
         self._skips = SkipCount()
@@ -171,7 +172,8 @@ class _Documents:
         self._values.append(value or of_file[0])
         self._identities.append(identity)
         self._digests.append(digest)
-        self._numbers.extend((origin, line or 0, len(text), start, size, repeatable, of_file[1]))
+        characters = count_pixels(text) if self._of_pictures else len(text)
+        self._numbers.extend((origin, line or 0, characters, start, size, repeatable, of_file[1]))
 
     def _open(self, item: Document) -> None:
         self._path = item.path
@@ -235,11 +237,16 @@ class _Documents:
             size,
         )
         wordless = SkipCount()
+        reason = (
+            (FLAT, "a picture of one colour has no fingerprint")
+            if self._of_pictures
+            else (NO_WORDS, "a text without letters, digits or emoji has no fingerprint")
+        )
         for position in np.flatnonzero(columns.fingerprint.mask & ~known).tolist():
             name = self._names[position]
             file = int(origin[position])
             place = printable(name) if file < 0 else f"{self._origins[file].name}:{line[position]}"
-            wordless.add(Skip(place, NO_WORDS, "a text without letters, digits or emoji has no fingerprint"))
+            wordless.add(Skip(place, *reason))
         return Digested(
             columns, self._origins, self._files, repeatable.astype(bool), self._skips, wordless, self._part.size
         )

@@ -228,7 +228,7 @@ class MemoryRows:
         self.text_start, self.text_size = columns.text_start[ordinals], columns.text_size[ordinals]
         self.here = np.full(len(ordinals), rules.checks_texts)
         counts, self._token_start = columns.token_count[ordinals], columns.token_start[ordinals]
-        self.tokens = Tokens(counts, self._read_tokens)
+        self.tokens = Tokens(counts, self._read_tokens, store.recipe.of_pictures)
         self.documents = Documents.without_decisions(
             filled + 1,
             columns.fingerprint.data[ordinals],

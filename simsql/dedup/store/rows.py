@@ -77,7 +77,9 @@ class TableRows:
         self.text_start, self.text_size = found.text_start, found.text_size
         self.here = (found.new == 1) & (spool is not None)
         self._token_start = found.token_start
-        self.tokens = Tokens(np.where(self.here, found.token_count, rows["number"]), self._read_tokens)
+        self.tokens = Tokens(
+            np.where(self.here, found.token_count, rows["number"]), self._read_tokens, store.recipe.of_pictures
+        )
         words = found.token_digest.view(">u8").reshape(-1, 2)
         compared = np.where(self.here, found.token_count > 0, rows["compared"])
         documents = Documents.without_decisions(

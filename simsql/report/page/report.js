@@ -27,6 +27,7 @@
   const index = JSON.parse($("index").textContent);
   const chunks = document.querySelectorAll("script.chunk");
   const labels = openLabels(index.digest);
+  const pictures = index.noun === "picture"; // they are in the list of decisions, which shows them without scripts
 
   class Member {
     constructor(row) {
@@ -94,6 +95,7 @@
   // Return a text as [string, whether it is whole], or null if the page does not hold it.
   function textOf(cluster, member) {
     if (member.text < 0) return null;
+    if (pictures) return [$(`picture-${cluster.number}-${member.text}`), true];
     const text = chunk(cluster.chunk)[cluster.at][member.text];
     return typeof text === "string" ? [text, true] : [text[0], false];
   }
@@ -139,6 +141,7 @@
 
   function matches(cluster) {
     if (cluster.members.some((member) => pattern.test(member.id) || pattern.test(member.place))) return true;
+    if (pictures) return false;
     const texts = parsed.has(cluster.chunk) ? parsed.get(cluster.chunk) : searched(cluster.chunk);
     return texts[cluster.at].some((text) => pattern.test(typeof text === "string" ? text : text[0]));
   }
@@ -322,7 +325,7 @@
       const bits = element("small", {}, ` ${distance} bit${distance === 1 ? "" : "s"}`);
       const close = element("td", { class: "number" }, ...(member.decision ? [share(similarity), bits] : []));
       const characters = element("td", { class: "number characters" }, number(member.characters));
-      const picks = [pick("left", "Text A"), pick("right", "Text B")];
+      const picks = [pick("left", pictures ? "Picture A" : "Text A"), pick("right", pictures ? "Picture B" : "Text B")];
       const row = element("tr", { "data-member": position }, ...picks, names, badge, close, characters);
       if (position === state.right) row.setAttribute("aria-current", "true");
       return row;
@@ -349,11 +352,16 @@
     const [left, right] = [textOf(cluster, a), textOf(cluster, b)];
     const key = [cluster.number, state.left, state.right].join(":");
     if (compared.key !== key) {
-      const parts = left && right ? differences.compare(left[0], right[0]) : null;
+      const parts = left && right && !pictures ? differences.compare(left[0], right[0]) : null;
       compared = { key, parts, whole: left?.[1] && right?.[1] };
     }
     for (const [side, member, text, which] of [["left", a, left, 0], ["right", b, right, 1]]) {
       $(`${side}-name`).replaceChildren(named(member.id, index.prefixes[0]));
+      if (pictures) {
+        $(`${side}-note`).textContent = text ? "" : "The page does not hold this picture.";
+        $(side).replaceChildren(...(text ? [element("img", { src: text[0].src, alt: text[0].alt })] : []));
+        continue;
+      }
       const held = text && !text[1] ? `The page holds the first ${number([...text[0]].length)} of ${number(member.characters)} characters.` : "";
       $(`${side}-note`).textContent = text ? held : "The page does not hold this text.";
       const parts = compared.parts?.[which] ?? [[text?.[0] ?? "", false]];
@@ -462,7 +470,7 @@
       if (!a || !b) continue;
       const texts = [textOf(cluster, a), textOf(cluster, b)];
       // A part of a text would be judged as another text.
-      const whole = texts.every((text) => text?.[1]) ? { text_a: texts[0][0], text_b: texts[1][0] } : {};
+      const whole = !pictures && texts.every((text) => text?.[1]) ? { text_a: texts[0][0], text_b: texts[1][0] } : {};
       lines.push(JSON.stringify({ id_a: a.id, id_b: b.id, ...whole, label }) + "\n");
     }
     download("labels.jsonl", "application/jsonl", lines);
