@@ -1,6 +1,11 @@
 """The application, for `INSTALLED_APPS`: it has the command simsql_backfill."""
 
+from collections.abc import Callable
+from typing import Any
+
 from django.apps import AppConfig
+from django.db import NotSupportedError, connections
+from django.db.models.signals import pre_migrate
 
 
 class SimsqlConfig(AppConfig):
@@ -9,3 +14,22 @@ class SimsqlConfig(AppConfig):
     name = "simsql.django"
     label = "simsql"
     verbose_name = "simsql"
+
+    def ready(self) -> None:
+        """Explain errors of migrations."""
+        pre_migrate.connect(_explain_errors)
+
+
+def _explain_errors(using: str, **_: Any) -> None:
+    wrappers = connections[using].execute_wrappers
+    if _explain not in wrappers:
+        wrappers.append(_explain)
+
+
+def _explain(execute: Callable[..., Any], *statement: Any) -> Any:
+    try:
+        return execute(*statement)
+    except NotSupportedError as error:
+        if "zz_simsql_clear_" in str(error):
+            error.add_note("Wrap the operation of the migration in simsql.django.KeepSimhashIndex([...])")
+        raise
