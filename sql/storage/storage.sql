@@ -107,13 +107,17 @@ AS $$
                               WHEN 'expression' THEN simsql._expression_vacuum(index, state) END
 $$;
 
--- size: the bytes that the key tables, or the B-trees on prefixes, take on disk. Null on Citus.
+-- size: the bytes that the key tables, or the B-trees on prefixes, take on disk. Null on Citus, and while another
+-- session locks one of them exclusively, such as ALTER TABLE or REINDEX: a monitor must not wait for that.
 CREATE OR REPLACE FUNCTION simsql._storage_size(index simsql.registry) RETURNS bigint
 LANGUAGE plpgsql STABLE
+SET lock_timeout = '100ms'
 AS $$
 BEGIN
     RETURN CASE index.storage WHEN 'tables' THEN simsql._tables_size(index)
                               WHEN 'expression' THEN simsql._expression_size(index) END;
+EXCEPTION
+    WHEN lock_not_available THEN RETURN NULL;
 END
 $$;
 

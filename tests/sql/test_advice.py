@@ -157,6 +157,14 @@ def test_the_size_is_that_of_what_is_dropped_with_an_index(connection, storage):
     assert told == pytest.approx(before - after, rel=0.1)
 
 
+def test_a_monitor_does_not_wait_for_a_locked_index(connection, connect, storage):
+    create_articles(connection, range(100), storage=storage)
+    with connect() as session, session.transaction(force_rollback=True):
+        session.execute(f"REINDEX TABLE {'article' if storage == 'expression' else 'simsql.keys_1_0'}")
+        query = connection.execute("SELECT state, bytes, hint FROM simsql.indexes")
+        assert query.fetchone() == ("ready", None, None)
+
+
 # Room for locks
 
 
