@@ -74,12 +74,17 @@ def server_lock(data_folder: Path) -> Path:
 
 def server_lives(data_folder: Path) -> bool:
     """Return whether any process of the server is left: starting, running, stopping or orphaned."""
-    if not server_lock(data_folder).exists():
+    try:
+        # Not created: the watcher looks while the last user may be removing the folder, which must stay empty.
+        descriptor = os.open(server_lock(data_folder), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
         return False
-    descriptor = take_if_free(server_lock(data_folder))
-    if descriptor is None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
-    os.close(descriptor)
+    finally:
+        os.close(descriptor)
     return False
 
 

@@ -180,6 +180,14 @@ def test_close_stops_it_and_leaves_nothing(folder: Path) -> None:
         server.url()
 
 
+def test_looking_for_a_server_leaves_nothing_in_a_folder_that_is_being_removed(
+    new_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "exists", lambda path: True)  # the lock is removed right after the look
+    assert not server_lives(new_folder)
+    assert not any(new_folder.iterdir())
+
+
 def test_data_is_kept_between_runs(folder: Path) -> None:
     with start_embedded(folder) as server:
         query(server.url(), "CREATE TABLE note AS SELECT 'kept' AS body")
