@@ -115,8 +115,23 @@ def test_a_restore_as_a_replica_adds_keys(connection, how):
             for fingerprint in FINGERPRINTS:
                 copy.write_row([fingerprint])
     connection.execute("RESET session_replication_role")
-    assert count_keys(connection) == [len(FINGERPRINTS)] * 4
+    # The trigger of each row and that of the statement add a key: neither can know that the other does.
+    assert count_keys(connection) == [len(FINGERPRINTS) + len(set(FINGERPRINTS))] * 4
     check(connection)
+
+
+@pytest.mark.fault("a trigger that changes `session_replication_role` within a statement")
+@pytest.mark.parametrize("when", ["BEFORE", "AFTER"])
+def test_another_trigger_makes_the_session_a_replica(connection, examine, when):
+    create_articles(connection, range(10, 20))
+    connection.execute(
+        "CREATE FUNCTION be_replica() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.fingerprint % 3 = 1 THEN"
+        " SET LOCAL session_replication_role = replica; END IF; RETURN NEW; END $$;"
+        f"CREATE TRIGGER a {when} INSERT OR UPDATE ON article FOR EACH ROW EXECUTE FUNCTION be_replica()"
+    )
+    connection.execute("INSERT INTO article (fingerprint) VALUES (30), (31), (32)")
+    connection.execute("UPDATE article SET fingerprint = fingerprint + 100 WHERE id IN (3, 4, 5)")
+    examine(connection, dict(rows_of(connection)))
 
 
 def test_without_its_trigger_for_replication_an_index_is_refused(connection):

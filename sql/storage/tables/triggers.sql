@@ -6,8 +6,10 @@
 --
 -- Statement triggers add the keys of all new rows at once. They are ENABLE ALWAYS, so that disabling and
 -- enabling them leaves a trace. Logical replication applies rows without firing statement triggers, so an
--- ENABLE REPLICA row trigger adds the keys there. Statement triggers that do fire in a replica session leave
--- the keys to it.
+-- ENABLE REPLICA row trigger adds the keys there. The statement trigger of an initial copy leaves the keys to
+-- it: a process that applies rows has no query of a client. Elsewhere, it adds them in a replica session too.
+-- It cannot rely on the row trigger there: another trigger of the statement may have changed the session's
+-- role after the rows were written.
 --
 -- The functions run with the privileges of the index's owner, so a writer needs no privileges other than
 -- those on the table. Nothing that the owner of the table controls may therefore be evaluated in them:
@@ -125,7 +127,7 @@ DECLARE
     several boolean;
 BEGIN
     {checks}
-    IF current_setting('session_replication_role') = 'replica' THEN
+    IF current_setting('session_replication_role') = 'replica' AND current_query() IS NULL THEN
         RETURN NULL;
     END IF;
     SELECT {types_are_right}, EXISTS (SELECT FROM pg_am OFFSET 1)
