@@ -251,9 +251,12 @@ CASES = {
         "ALTER TABLE app.article SET UNLOGGED; ALTER TABLE simsql.keys_1_0 SET UNLOGGED", storages=TABLES
     ),
     "table unlogged": Case("ALTER TABLE app.article SET UNLOGGED", storages=TABLES),
-    "policy dropped": Case("DROP POLICY readers ON simsql.keys_1_0", problems={"policy altered"}, storages=TABLES),
+    "policy dropped": Case(
+        *("DROP POLICY readers ON simsql.keys_1_0", None, "damaged", {"policy altered"}), storages=TABLES
+    ),
     "policies switched off": Case(
-        "ALTER TABLE simsql.keys_1_0 DISABLE ROW LEVEL SECURITY", problems={"policy altered"}, storages=TABLES
+        *("ALTER TABLE simsql.keys_1_0 DISABLE ROW LEVEL SECURITY", None, "damaged", {"policy altered"}),
+        storages=TABLES,
     ),
     "B-tree of keys dropped": Case("DROP INDEX simsql.{keys}", problems={"B-tree missing"}, storages=TABLES),
     "B-tree of keys invalid": Case(INVALID.format("simsql.{keys}"), problems={"B-tree invalid"}, storages=TABLES),
