@@ -3,8 +3,8 @@
 A test with the marker `fault("a kind of fault")` counts as one try if it passes; `tally(tried=20)` counts more.
 The fixture `examine` compares searches with brute force, counts what is lost or wrong, and then proves that it
 would have noticed: it breaks something, compares again, and takes that back. Each kind needs a test with
-`examine`, or one marked `fault("a kind of fault", sabotage=True)`, which breaks something and requires its check to
-notice.
+`examine`, or one marked `fault("a kind of fault", sabotage=True)`, which breaks something and requires its check
+to notice.
 """
 
 import ast
