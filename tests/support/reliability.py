@@ -190,12 +190,12 @@ def read_page() -> list[Row]:
 
 
 def as_table(counts: Mapping[str, Iterable[int]], kinds: Mapping[str, Kind]) -> str:
-    """The table, in the order that the page has; new kinds at the end."""
-    order = {row.kind: number for number, row in enumerate(read_page())}
+    """The table, in the order of the page; new kinds at the end. Those that did not run keep their figures."""
+    before = {row.kind: row[1:4] for row in read_page()}
     lines = []
-    for name in sorted(kinds, key=lambda name: order.get(name, len(order))):
+    for name in sorted(kinds, key=lambda name: list(before).index(name) if name in before else len(before)):
         files = ", ".join(f"[{file}](../tests/{file})" for file in sorted(kinds[name].files))
-        figures = " | ".join(f"{count:,}" for count in counts.get(name, (0, 0, 0)))
+        figures = " | ".join(f"{count:,}" for count in counts.get(name) or before.get(name, (0, 0, 0)))
         lines.append(f"| {name} | {figures} | {files} |\n")
     return _HEADER + "".join(lines)
 
