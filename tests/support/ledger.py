@@ -11,6 +11,8 @@ from internals import set_batch_size
 from psycopg import errors
 
 BUILD = "CALL simsql.build('article', 'fingerprint', blocks => 4{})"
+# What a hint says to do: "Let the index follow: SELECT * FROM simsql.repair('article');".
+_STATEMENT = re.compile(r"(SELECT( \* FROM)?|CALL) simsql\.\w+\(('[^']*'|[^')])*\)")
 Work = Callable[["Ledger", psycopg.Connection], None]
 
 
@@ -109,7 +111,7 @@ class Ledger:
                 connection.execute("SELECT * FROM simsql.near('article', 0::bigint, 3)")
             except (errors.ObjectNotInPrerequisiteState, errors.UndefinedObject) as refused:
                 hint = refused.diag.message_hint
-                connection.execute(re.search(r"(SELECT|CALL) .*;", hint)[0])
+                connection.execute(_STATEMENT.search(hint)[0])
             else:
                 return refusals
         raise AssertionError(f"not mended by: {hint}")

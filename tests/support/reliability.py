@@ -3,8 +3,8 @@
 A test with the marker `fault("a kind of fault")` counts as one try if it passes; `tally(tried=20)` counts more.
 The fixture `examine` compares searches with brute force, counts what is lost or wrong, and then proves that it
 would have noticed: it breaks something, compares again, and takes that back. Each kind needs a test with
-`examine`, or one marked `fault("a kind of fault", sabotage=True)`, which breaks something and requires its check to
-notice.
+`examine`, or one marked `fault("a kind of fault", sabotage=True)`, which breaks something and requires its check
+to notice.
 """
 
 import ast
@@ -80,14 +80,11 @@ def sabotage(
             for key in keys
         ]
     for name, statements in breaks.items():
-        connection.execute("BEGIN")
-        try:
+        with connection.transaction(force_rollback=True):
             connection.execute("SET LOCAL session_replication_role = replica")
             for statement in statements:
                 connection.execute(statement)
             yield name
-        finally:
-            connection.execute("ROLLBACK")
 
 
 # How tests count
@@ -190,12 +187,12 @@ def read_page() -> list[Row]:
 
 
 def as_table(counts: Mapping[str, Iterable[int]], kinds: Mapping[str, Kind]) -> str:
-    """The table, in the order that the page has; new kinds at the end."""
-    order = {row.kind: number for number, row in enumerate(read_page())}
+    """The table, in the order of the page; new kinds at the end. Those that did not run keep their figures."""
+    before = {row.kind: row[1:4] for row in read_page()}
     lines = []
-    for name in sorted(kinds, key=lambda name: order.get(name, len(order))):
+    for name in sorted(kinds, key=lambda name: list(before).index(name) if name in before else len(before)):
         files = ", ".join(f"[{file}](../tests/{file})" for file in sorted(kinds[name].files))
-        figures = " | ".join(f"{count:,}" for count in counts.get(name, (0, 0, 0)))
+        figures = " | ".join(f"{count:,}" for count in counts.get(name) or before.get(name, (0, 0, 0)))
         lines.append(f"| {name} | {figures} | {files} |\n")
     return _HEADER + "".join(lines)
 
