@@ -8,21 +8,15 @@ import time
 
 import psycopg
 import pytest
-from ledger import WORK, Ledger
+from ledger import WORK
 from psycopg import errors
 
 CANCEL, TERMINATE = "pg_cancel_backend", "pg_terminate_backend"
 
 
 @pytest.fixture
-def ledger(connection, storage):
-    return Ledger(connection, storage)
-
-
-@pytest.fixture
-def tries(request):
-    """How often to try: less in `make test`."""
-    return 400 if request.config.getoption("reliability") else 30
+def tries(thorough):
+    return 400 if thorough else 30
 
 
 @pytest.mark.fault("`statement_timeout` in writes, claims, build, vacuum, verify and repair")
