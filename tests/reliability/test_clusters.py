@@ -129,7 +129,7 @@ def test_point_in_time_recovery(server, storage, examine):
             shutil.rmtree(recovered.data_folder)
 
 
-@pytest.mark.fault("a standby that is promoted after its primary has died")
+@pytest.mark.fault("a hot standby, and one that is promoted after its primary has died")
 def test_a_promoted_standby(server, storage, examine):
     """A base backup follows the primary, answers exactly, and takes over."""
     with new_folder() as folder, own_server(server.program, folder) as cluster:
