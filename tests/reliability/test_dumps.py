@@ -7,7 +7,10 @@ from articles import create_articles, create_index, near
 from psycopg import errors
 from upkeep import problems
 
-DUMPED = pytest.mark.fault("dump and restore: the formats and options of pg_dump, pg_restore and CREATE DATABASE")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.fault("dump and restore: the formats and options of pg_dump, pg_restore and CREATE DATABASE"),
+]
 WAYS = {
     "plain": ([], []),
     "inserts": (["--inserts", "--rows-per-insert=50"], []),
@@ -64,8 +67,6 @@ def write_more(connection, ledger):
     ledger.delete(connection)
 
 
-@DUMPED
-@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_dump(connection, ledger, copy, examine, way):
     dump, restore = WAYS[way]
@@ -76,8 +77,6 @@ def test_a_dump(connection, ledger, copy, examine, way):
     assert problems(restored) == set()
 
 
-@DUMPED
-@pytest.mark.slow
 def test_a_dump_over_the_database_itself(server, connection, ledger, tmp_path, examine):
     file = str(tmp_path / "dump")
     server.run("pg_dump", "--clean", "--if-exists", f"--file={file}", connection.info.dbname)
@@ -88,7 +87,6 @@ def test_a_dump_over_the_database_itself(server, connection, ledger, tmp_path, e
     examine(connection, ledger.committed)
 
 
-@DUMPED
 def test_a_copy_by_create_database(server, connection, ledger, examine):
     name = connection.info.dbname
     connection.close()
@@ -98,7 +96,6 @@ def test_a_copy_by_create_database(server, connection, ledger, examine):
         examine(copied, ledger.committed, tried=0)
 
 
-@DUMPED
 @pytest.mark.parametrize("options", [[], ["--disable-triggers"]], ids=["with triggers", "without triggers"])
 @pytest.mark.parametrize("selected", [["--table=article"], ["--schema=public"]], ids=["table", "schema"])
 def test_data_into_an_installed_database(server, connection, ledger, copy, examine, selected, options):
@@ -115,8 +112,6 @@ def test_data_into_an_installed_database(server, connection, ledger, copy, exami
         assert problems(target) == set()
 
 
-@DUMPED
-@pytest.mark.slow
 @pytest.mark.parametrize("selected", [["--table=article"], ["--schema=public"], ["--exclude-schema=simsql"]])
 def test_a_table_without_the_schema_of_simsql(server, connection, ledger, examine, selected):
     """It comes without an index; create one."""

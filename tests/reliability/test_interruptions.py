@@ -20,7 +20,7 @@ CANCEL, TERMINATE = "pg_cancel_backend", "pg_terminate_backend"
 
 @pytest.fixture
 def tries(thorough):
-    return 400 if thorough else 30
+    return 400 if thorough else 20
 
 
 @pytest.mark.fault("`statement_timeout` in writes, claims, build, vacuum, verify and repair")
