@@ -165,7 +165,7 @@ def test_a_vacuum_of_the_publisher_leaves_the_keys_of_the_subscriber(connection,
     with subscription(connection, subscriber, options=", copy_data = false", tables="ALL TABLES") as name:
         connection.execute("UPDATE article SET fingerprint = fingerprint # 1")
         connection.execute("UPDATE article SET fingerprint = fingerprint # 1")
-        wait_for(subscriber, rows_of(connection))
+        wait_until_applied(connection, name)
         subscriber.execute("CALL simsql.vacuum('article')")
         connection.execute("CALL simsql.vacuum('article')")
         wait_until_applied(connection, name)
