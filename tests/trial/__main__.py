@@ -5,7 +5,6 @@
 """
 
 import argparse
-import contextlib
 import random
 import sys
 import time
@@ -13,10 +12,15 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[n] / folder) for n, folder in ((1, "support"), (1, ""), (2, ""))]
 
+from program import temporary_folder  # noqa: E402
 from servers import find_programs  # noqa: E402
 
+from simsql.server.postgres_server import PostgresServer  # noqa: E402
+from trial.clients import all_clients  # noqa: E402
+from trial.faults import Crashes  # noqa: E402
 from trial.run import Trial, connect_to, run_cluster  # noqa: E402
 from trial.tally import Tally  # noqa: E402
+from trial.texts import Texts  # noqa: E402
 
 ROUND = 20  # seconds
 
@@ -32,16 +36,31 @@ def main() -> int:
     program = programs[options.server]
     print(f"PostgreSQL {program}, seed {options.seed}, {options.minutes:g} minutes", flush=True)
     tally = Tally()
-    end = time.monotonic() + 60 * options.minutes
     with run_cluster(program) as cluster:
-        trial = Trial(lambda: connect_to(cluster, "trial"), options.seed, tally)
-        trial.prepare()
-        while time.monotonic() < end and not tally.failed:
-            trial.round(lambda: tally.done.wait(min(ROUND, max(1, end - time.monotonic()))))
-            if not tally.failed:
-                trial.check()
+        run(cluster, options, tally)
     print(*tally.lines(), sep="\n", flush=True)
     return int(tally.failed)
+
+
+def run(cluster: PostgresServer, options: argparse.Namespace, tally: Tally) -> None:
+    """Work until the time is over or something is found."""
+    end = time.monotonic() + 60 * options.minutes
+    trial = Trial(lambda: connect_to(cluster, "trial"), options.seed, tally)
+    trial.prepare()
+    if options.crash:
+        with temporary_folder() as folder, all_clients(cluster, folder) as clients:
+            crashes = Crashes(cluster, trial, clients, options.seed, tally)
+            while time.monotonic() < end and not tally.failed:
+                crashes.round()
+        return
+    texts = Texts(lambda: connect_to(cluster, "texts"), options.seed, tally)
+    texts.prepare()
+    while time.monotonic() < end and not tally.failed:
+        seconds = min(ROUND, max(1, end - time.monotonic()))
+        trial.round(lambda _, seconds=seconds: tally.done.wait(seconds), texts.jobs())
+        if not tally.failed:
+            trial.check()
+            texts.check()
 
 
 if __name__ == "__main__":

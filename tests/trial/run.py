@@ -3,8 +3,7 @@
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psycopg
@@ -39,14 +38,14 @@ OWN_SETTINGS = {
 
 @contextlib.contextmanager
 def run_cluster(program: Program) -> Iterator[PostgresServer]:
-    """A new server, in memory where there is enough, with the databases `trial` and `texts`."""
+    """A new server, in memory where there is enough, with the databases `trial`, `texts` and `clients`."""
     with new_folder(program) as folder:
         cluster = PostgresServer(program.bin_folder, Path(folder) / "data", SETTINGS | OWN_SETTINGS)
         cluster.init()
         cluster.start()
         try:
             with contextlib.closing(connect_to(cluster, "postgres")) as connection:
-                for name in ("trial", "texts"):
+                for name in ("trial", "texts", "clients"):
                     connection.execute(f"CREATE DATABASE {name}")
                     engine = open_engine(cluster.url(name))
                     install_schema(engine)
@@ -101,12 +100,12 @@ class Trial:
         jobs["killer of anybody"] = self._upkeep.kill_anybody
         return {name: (self.connect, job) for name, job in jobs.items()}
 
-    def round(self, until: Callable[[], object], more: dict[str, tuple[Connect, Job]] | None = None) -> Workers:
-        """Let all work until a function returns, then look at everything."""
+    def round(
+        self, until: Callable[[Workers], object], more: Mapping[str, tuple[Connect, Job]] | None = None
+    ) -> None:
+        """Let all work, and these others, until a function returns."""
         self._rounds += 1
-        workers = Workers(self.tally, f"{self.seed} {self._rounds}")
-        workers.run({**self.jobs(), **(more or {})}, partial(until))
-        return workers
+        Workers(self.tally, f"{self.seed} {self._rounds}").run({**self.jobs(), **(more or {})}, until)
 
     def check(self, searches: int = 4) -> None:
         """Nobody works now: settle what was cut off, and compare everything."""

@@ -304,14 +304,14 @@ def python_job(
         info = connection.info
         where = {"host": info.host, "port": info.port, "dbname": info.dbname, "user": info.user}
         engine = create_engine("postgresql+psycopg://", connect_args=where, poolclass=NullPool)
-        with engine.connect().execution_options(isolation_level="REPEATABLE READ") as own:
-            try:
+        try:
+            with engine.connect().execution_options(isolation_level="REPEATABLE READ") as own:
                 for _ in range(20):
                     with own.begin():
                         searcher.compare_in_python(own, chance, chance.choice(kinds))
-            except DBAPIError as error:
-                assert isinstance(error.orig, psycopg.Error)
-                raise error.orig from error
+        except DBAPIError as error:
+            assert isinstance(error.orig, psycopg.Error)
+            raise error.orig from error
 
     return work
 

@@ -19,6 +19,7 @@ RETRIED = (
     errors.ObjectNotInPrerequisiteState,  # the index is being built, or is refused until it is repaired
     errors.SerializationFailure,
     errors.DeadlockDetected,
+    errors.ObjectInUse,  # an index is created concurrently
     errors.LockNotAvailable,
     errors.UndefinedObject,  # no index
     errors.UndefinedTable,
@@ -44,8 +45,8 @@ class Workers:
         self._seed = seed
         self._failures: list[BaseException] = []
 
-    def run(self, jobs: Mapping[str, tuple[Connect, Job]], until: Callable[[], object]) -> None:
-        """Repeat all jobs, by name, until a function returns; raise the first of their failures."""
+    def run(self, jobs: Mapping[str, tuple[Connect, Job]], until: Callable[["Workers"], object]) -> None:
+        """Repeat all jobs, by name, until a function of this object returns; raise the first of their failures."""
         self.done.clear()
         self.crashing.clear()
         threads = [
@@ -54,7 +55,7 @@ class Workers:
         for thread in threads:
             thread.start()
         try:
-            until()
+            until(self)
         finally:
             self.done.set()
             for thread in threads:

@@ -1,0 +1,149 @@
+"""Crashes of the server and of clients at random moments, and what has to be there afterwards."""
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import psycopg
+from articles import missing_keys
+
+from simsql.server.postgres_server import PostgresServer
+from trial.clients import Client, Program
+from trial.run import Trial, connect_to
+from trial.searching import Searcher
+from trial.tally import Tally
+from trial.workers import Workers
+
+T = TypeVar("T")
+KILLED = 2  # clients that are killed before each crash of the server
+
+
+class Crashes:
+    """Rounds that end with a crash of the server, while clients are at work."""
+
+    def __init__(
+        self, cluster: PostgresServer, trial: Trial, clients: list[Client], seed: object, tally: Tally
+    ) -> None:
+        self._cluster = cluster
+        self._trial = trial
+        self._tally = tally
+        self._searcher = Searcher(tally)
+        self._chance = random.Random(f"{seed} crashes")
+        self._clients = _forever(clients, self._chance)
+        self._stops = _forever(
+            [
+                ("immediate stop", self._stop_at_once),
+                ("SIGKILL of every process of the server", self._kill_all),
+                ("SIGKILL of the postmaster", self._kill_postmaster),
+                ("SIGKILL of one process of the server", self._kill_one),
+            ],
+            self._chance,
+        )
+
+    def round(self) -> None:
+        """Let all work, kill two clients and then the server, start it again, and look at everything."""
+        used: list[Client] = []
+        while len(used) <= KILLED:
+            client = next(self._clients)
+            if client not in used:
+                used.append(client)
+        with contextlib.closing(connect_to(self._cluster, "clients")) as connection:
+            for client in used:
+                client.prepare(connection, self._chance)
+        running: list[Program] = []
+        self._trial.round(lambda workers: running.append(self._kill(workers, used)))
+        self._cluster.start()
+        for program in running:
+            program.wait()
+        self._trial.check(searches=2)
+        for client in used:
+            if not self._tally.failed:
+                self._complete(client)
+
+    def _kill(self, workers: Workers, used: list[Client]) -> Program:
+        """Kill clients, then the server under the last one, and return that."""
+        for client in used[:KILLED]:
+            program = client.start()
+            self._tally.done.wait(client.moment(self._chance))
+            program.kill()
+            program.wait()
+            self._tally.add(self._tally.faults, f"SIGKILL of a client: {client.name}")
+        program = used[-1].start()
+        self._tally.done.wait(used[-1].moment(self._chance))
+        name, stop = next(self._stops)
+        workers.crashing.set()
+        stop()
+        self._tally.add(self._tally.faults, name)
+        self._tally.add(self._tally.faults, f"crash under a client: {used[-1].name}")
+        return program
+
+    def _complete(self, client: Client) -> None:
+        """Go on with what was interrupted, and see whether it is as if it had not been."""
+        output = client.complete()
+        with contextlib.closing(connect_to(self._cluster, "clients")) as connection:
+            faults = client.faults(connection, output)
+            self._tally.find(self._tally.wrong, f"results of {client.name}", len(faults), "; ".join(faults))
+            if client.kind:
+                for _ in range(3):
+                    self._searcher.compare(connection, self._chance, client.kind, is_quiet=True)
+                missing = missing_keys(connection, client.kind.name)
+                self._tally.find(self._tally.lost, "keys", len(missing), f"{client.name}: {missing[:3]}")
+                found = connection.execute(
+                    "SELECT problem, object FROM simsql.verify(%s::regclass)", [client.kind.name]
+                ).fetchall()
+                self._tally.find(self._tally.wrong, "faults of an index", len(found), f"{client.name}: {found}")
+        self._tally.check(f"gone on with: {client.name}")
+
+    def _postmaster(self) -> tuple[int, list[int]]:
+        """The number of the server, and those of its children."""
+        (process, *_) = (self._cluster.data_folder / "postmaster.pid").read_text(encoding="utf-8").split()
+        children = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
+        return int(process), [int(child) for child in children]
+
+    def _stop_at_once(self) -> None:
+        _signal(self._postmaster()[0], signal.SIGQUIT)
+        self._wait_for_end()
+
+    def _kill_all(self) -> None:
+        process, children = self._postmaster()
+        for victim in (process, *children):
+            _signal(victim, signal.SIGKILL)
+        self._wait_for_end()
+
+    def _kill_postmaster(self) -> None:
+        _signal(self._postmaster()[0], signal.SIGKILL)
+        self._wait_for_end()
+
+    def _kill_one(self) -> None:
+        """The server notices, ends all sessions and recovers by itself."""
+        _, children = self._postmaster()
+        _signal(self._chance.choice(children), signal.SIGKILL)
+        time.sleep(0.3)
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            with contextlib.suppress(psycopg.OperationalError):
+                connect_to(self._cluster, "trial").close()
+                return
+            time.sleep(0.05)
+        raise TimeoutError("the server does not answer")
+
+    def _wait_for_end(self) -> None:
+        deadline = time.monotonic() + 120
+        while self._cluster.is_running() and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def _signal(process: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, number)
+
+
+def _forever(items: list[T], chance: random.Random) -> Iterator[T]:
+    """All items in turn, in another order each time."""
+    while True:
+        yield from chance.sample(items, len(items))
