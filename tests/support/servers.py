@@ -31,6 +31,7 @@ SETTINGS = {
     "max_wal_size": "4GB",
     "shared_buffers": "64MB",
     "max_connections": "60",
+    "max_prepared_transactions": "20",
     "autovacuum": "off",
     "jit": "off",
     "deadlock_timeout": "100ms",

@@ -5,6 +5,7 @@
 """
 
 import argparse
+import contextlib
 import random
 import sys
 import time
@@ -19,6 +20,8 @@ from simsql.server.postgres_server import PostgresServer  # noqa: E402
 from trial.clients import all_clients  # noqa: E402
 from trial.faults import Crashes  # noqa: E402
 from trial.run import Trial, connect_to, run_cluster  # noqa: E402
+from trial.sabotage import SABOTAGES  # noqa: E402
+from trial.tables import KINDS  # noqa: E402
 from trial.tally import Tally  # noqa: E402
 from trial.texts import Texts  # noqa: E402
 
@@ -30,6 +33,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--crash", action="store_true", help="kill servers, sessions and clients, too")
+    parser.add_argument("--sabotage", choices=SABOTAGES, help="break something, which has to be noticed")
     programs = {program.major: program for program in find_programs()}
     parser.add_argument("--server", type=int, choices=programs, default=max(programs), help="major version")
     options = parser.parse_args()
@@ -45,8 +49,14 @@ def main() -> int:
 def run(cluster: PostgresServer, options: argparse.Namespace, tally: Tally) -> None:
     """Work until the time is over or something is found."""
     end = time.monotonic() + 60 * options.minutes
-    trial = Trial(lambda: connect_to(cluster, "trial"), options.seed, tally)
+    kinds = KINDS[:1] if options.sabotage else KINDS
+    trial = Trial(
+        lambda: connect_to(cluster, "trial"), options.seed, tally, kinds, is_kept_up=not options.sabotage
+    )
     trial.prepare()
+    if options.sabotage:
+        with contextlib.closing(trial.connect()) as connection:
+            SABOTAGES[options.sabotage](connection)
     if options.crash:
         with temporary_folder() as folder, all_clients(cluster, folder) as clients:
             crashes = Crashes(cluster, trial, clients, options.seed, tally)

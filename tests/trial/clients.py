@@ -7,6 +7,7 @@ import random
 import signal
 import socket
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,8 +108,7 @@ class Load(Client):
         texts = list(make_texts(chance.getrandbits(30), families=0, alone=1500).values())
         storage = chance.choice(["tables", "expression"])
         self.kind = Kind("loaded", storage)
-        connection.execute("DROP TABLE IF EXISTS loaded")
-        connection.execute("DELETE FROM simsql.registry WHERE table_name LIKE '%loaded'")
+        _drop(connection, "loaded")
         connection.execute(f"CREATE TABLE loaded {_COLUMNS}")
         self._expected = {id_: to_bigint(simhash(text)) for id_, text in enumerate(texts)}
         connection.execute(
@@ -135,7 +135,7 @@ class Backfill(Client):
         texts = list(make_texts(chance.getrandbits(30), families=0, alone=1500).values())
         storage = chance.choice(["tables", "expression"])
         self.kind = Kind("filled", storage)
-        connection.execute("DROP TABLE IF EXISTS filled")
+        _drop(connection, "filled")
         connection.execute(f"CREATE TABLE filled {_COLUMNS}")
         connection.execute(
             "INSERT INTO filled (id, body) SELECT n, t FROM unnest(%s::text[]) WITH ORDINALITY AS u (t, n)", [texts]
@@ -151,7 +151,7 @@ class Backfill(Client):
 
 class _OnIndex(Client):
     def _fill(self, connection: psycopg.Connection, chance: random.Random, name: str) -> None:
-        connection.execute(f"DROP TABLE IF EXISTS {name}")
+        _drop(connection, name)
         connection.execute(f"CREATE TABLE {name} {_COLUMNS}")
         values = [make_value(chance) for _ in range(500)]
         connection.execute(
@@ -216,8 +216,7 @@ class Dedup(Client):
     _reference = ""
 
     def prepare(self, connection: psycopg.Connection, chance: random.Random) -> None:
-        connection.execute("DROP TABLE IF EXISTS kept CASCADE")
-        connection.execute("SELECT simsql.drop_index('kept') WHERE to_regclass('kept') IS NOT NULL")
+        _drop(connection, "kept")
         path = self._folder / "documents.jsonl"
         lines = [json.dumps({"id": id_, "text": text}) for id_, text in make_texts(8, 200, 300).items()]
         path.write_text("\n".join(lines), encoding="utf-8")
@@ -245,6 +244,10 @@ class Upgrade(Client):
                 version = sorted(RELEASED)[-1]
                 released.execute(RELEASED[version].read_text(encoding="utf-8"))
                 create_indexes(released)
+                # A crash would empty these.
+                unlogged = "SELECT oid::regclass::text FROM pg_class WHERE relpersistence = 'u' AND relkind = 'r'"
+                for (table,) in released.execute(unlogged).fetchall():
+                    released.execute(f"ALTER TABLE {table} SET LOGGED")
         connection.execute(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
         self._number += 1
         connection.execute(f"CREATE DATABASE {self.database} TEMPLATE released")
@@ -255,11 +258,24 @@ class Upgrade(Client):
             try:
                 check_indexes(upgraded)
             except AssertionError as error:
-                return [str(error)]
+                return [f"{error!r}", *traceback.format_tb(error.__traceback__)[-1:]]
         return []
 
     def _connect(self, database: str) -> psycopg.Connection:
         return psycopg.connect(dbname=database, user="postgres", autocommit=True, **self._cluster.url().query)
+
+
+def _drop(connection: psycopg.Connection, name: str) -> None:
+    """Drop the table and those whose names begin like its name, with their indexes."""
+    found = connection.execute(
+        "SELECT c.relname, r.id IS NOT NULL FROM pg_class AS c LEFT JOIN simsql.registry AS r ON r.table_id = c.oid"
+        " WHERE c.relkind = 'r' AND c.relname LIKE %s AND c.relnamespace = 'public'::regnamespace",
+        [f"{name}%"],
+    ).fetchall()
+    for table, is_indexed in found:
+        if is_indexed:
+            connection.execute("SELECT simsql.drop_index(%s)", [table])
+        connection.execute(f"DROP TABLE {table} CASCADE")
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from trial.workers import Connect, Job, Workers
 
 BATCH = 800  # keys or fingerprints of a vacuum or a build: with the real number there would be one batch
 CLAIMS_WITHIN = 6
+_PREPARED = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
 OWN_SETTINGS = {
     "fsync": "on",
     "full_page_writes": "on",
@@ -69,7 +70,8 @@ class Trial:
         tally: Tally,
         kinds: tuple[Kind, ...] = KINDS,
         *,
-        is_rebuilding: bool = True,
+        bystanders: int = len(tables.BYSTANDERS),
+        is_kept_up: bool = True,
     ) -> None:
         self.connect = connect
         self.seed = seed
@@ -79,13 +81,15 @@ class Trial:
         self._writers = [
             writing.Writer(number, kinds, tally, self._searcher) for number in range(tables.WRITERS)
         ]
-        self._upkeep = Upkeep(kinds, tally, is_rebuilding=is_rebuilding)
+        self._upkeep = Upkeep(kinds, tally)
+        self._bystanders = bystanders
+        self._is_kept_up = is_kept_up
         self._rounds = 0
 
     def prepare(self) -> None:
         with contextlib.closing(self.connect()) as connection:
             set_batch_size(connection, BATCH)
-            tables.prepare(connection, str(self.seed), self._kinds)
+            tables.prepare(connection, str(self.seed), self._kinds, self._bystanders)
 
     def jobs(self) -> dict[str, tuple[Connect, Job]]:
         """The job of each worker, by name."""
@@ -96,7 +100,9 @@ class Trial:
         if any(kind.claimed for kind in self._kinds):
             claim = writing.claim(self.tally, CLAIMS_WITHIN)
             jobs |= {"claimer 1": claim, "claimer 2": claim}
-        jobs |= {"vacuum": self._upkeep.vacuum, "upkeep": self._upkeep.change, "killer": self._upkeep.kill}
+        jobs |= {"vacuum": self._upkeep.vacuum, "killer": self._upkeep.kill}
+        if self._is_kept_up:
+            jobs["upkeep"] = self._upkeep.change
         jobs["killer of anybody"] = self._upkeep.kill_anybody
         return {name: (self.connect, job) for name, job in jobs.items()}
 
@@ -106,6 +112,11 @@ class Trial:
         """Let all work, and these others, until a function returns."""
         self._rounds += 1
         Workers(self.tally, f"{self.seed} {self._rounds}").run({**self.jobs(), **(more or {})}, until)
+        if self.tally.failed:
+            # Else nobody could drop the database.
+            with contextlib.closing(self.connect()) as connection:
+                for (gid,) in connection.execute(_PREPARED).fetchall():
+                    connection.execute(f"ROLLBACK PREPARED '{gid}'")
 
     def check(self, searches: int = 4) -> None:
         """Nobody works now: settle what was cut off, and compare everything."""
@@ -122,6 +133,7 @@ class Trial:
                 for _ in range(searches):
                     self._searcher.compare(connection, chance, kind, is_quiet=True)
             self._check_claims(connection)
+            assert not connection.execute(_PREPARED).fetchall(), "a transaction is still prepared"
             faults = connection.execute("SELECT table_name, problem, object FROM simsql.verify()").fetchall()
             self.tally.find(self.tally.wrong, "faults of an index", len(faults), f"{faults}")
             self.tally.check("verify")

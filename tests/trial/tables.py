@@ -157,18 +157,20 @@ def columns(rows: dict[int, Row]) -> list[list[object]]:
     return [list(rows), *(list(column) for column in zip(*rows.values(), strict=True))] if rows else [[]] * 5
 
 
-def prepare(connection: psycopg.Connection, seed: str, kinds: tuple[Kind, ...] = KINDS) -> None:
+def prepare(
+    connection: psycopg.Connection, seed: str, kinds: tuple[Kind, ...] = KINDS, bystanders: int = len(BYSTANDERS)
+) -> None:
     """Create and fill the tables, and index them."""
     for kind in kinds:
         chance = random.Random(f"{seed} {kind.name}")
         kind.create(connection)
         if kind.claimed:
-            values = (to_bigint(chance.getrandbits(64)) for _ in BYSTANDERS[:1000])
+            values = (to_bigint(chance.getrandbits(64)) for _ in BYSTANDERS[: bystanders // 4])
         else:
             values = (bystander(id_) for id_ in BYSTANDERS)
         rows = {
             id_: make_row(chance, stays=True, value=value)
-            for id_, value in zip(BYSTANDERS, values, strict=False)
+            for id_, value in zip(BYSTANDERS[:bystanders], values, strict=False)
         }
         insert(connection, kind.name, rows)
         if not kind.claimed:

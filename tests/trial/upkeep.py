@@ -26,10 +26,9 @@ class Upkeep:
     What an error, a killed session or a crash interrupts is gone on with, as the documentation says.
     """
 
-    def __init__(self, kinds: Sequence[Kind], tally: Tally, *, is_rebuilding: bool = True) -> None:
+    def __init__(self, kinds: Sequence[Kind], tally: Tally) -> None:
         self._kinds = kinds
         self._tally = tally
-        self._is_rebuilding = is_rebuilding
         # The storage and the design that each index is to have.
         self._wanted = {kind.name: (kind.storage, DESIGNS[0]) for kind in kinds}
 
@@ -58,10 +57,16 @@ class Upkeep:
         kind = chance.choice(self._kinds)
         connection.execute("SET lock_timeout = '1s'")
         self.finish(connection, kind)
-        changes: list[tuple[str, Statement]] = [("repair", _repair), ("rename and back", _rename)]
-        if self._is_rebuilding:
-            changes += [("drop and create", self._recreate)] * 2
-            changes += [("change_storage", self._change_storage), ("build", self._build)]
+        changes: list[tuple[str, Statement]] = [
+            ("repair", _repair),
+            ("rename and back", _rename),
+            ("truncate and fill", _fill_again),
+            ("drop and create", self._recreate),
+            ("drop and create", self._recreate),
+            ("build", self._build),
+        ]
+        if kind.is_ordinary:
+            changes += [("change_storage", self._change_storage)] * 2
         if kind.volatile:
             changes += _INHERITANCE if kind.name == "inherited" else _PARTITIONS
         name, statement = chance.choice(changes)
@@ -163,8 +168,6 @@ class Upkeep:
                 return
 
     def _change_storage(self, connection: psycopg.Connection, chance: random.Random, kind: Kind) -> None:
-        if not kind.is_ordinary:
-            return
         design = self._wanted[kind.name][1]
         storage = chance.choice(_STORAGES)
         self._wanted[kind.name] = storage, design
@@ -220,6 +223,17 @@ def _rename(connection: psycopg.Connection, chance: random.Random, kind: Kind) -
     finally:
         _repeat(connection, back)
     _repeat(connection, f"SELECT * FROM simsql.repair('{kind.name}')")
+
+
+def _fill_again(connection: psycopg.Connection, chance: random.Random, kind: Kind) -> None:
+    """Truncate the table and insert its rows again: older snapshots see an empty table."""
+    only = "" if kind.partition_by else "ONLY "
+    connection.execute("BEGIN")
+    connection.execute(f"LOCK TABLE {kind.name}")
+    connection.execute(f"CREATE TEMPORARY TABLE saved ON COMMIT DROP AS SELECT * FROM {only}{kind.name}")
+    connection.execute(f"TRUNCATE {only}{kind.name}")
+    connection.execute(f"INSERT INTO {kind.name} SELECT * FROM saved")
+    connection.execute(chance.choices(["COMMIT", "ROLLBACK"], [5, 1])[0])
 
 
 def _mend_names(connection: psycopg.Connection, kind: Kind) -> None:

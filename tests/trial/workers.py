@@ -102,4 +102,6 @@ class Workers:
 
 def was_ended(error: psycopg.Error) -> bool:
     """Whether a session was ended by another one."""
-    return isinstance(error, errors.AdminShutdown) or "terminating connection" in str(error)
+    return isinstance(error, errors.AdminShutdown) or any(
+        sign in str(error) for sign in ("terminating connection", "server closed the connection")
+    )

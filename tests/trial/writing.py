@@ -29,14 +29,16 @@ class Writer:
         self._open: Changes | None = None
         """The changes of a transaction that may be committed or not, since the connection ended."""
         self._prepared = 0
+        self._database = ""
         self._ids = range(number, OWN * WRITERS, WRITERS)
 
     @property
     def _gid(self) -> str:
-        return f"trial {self._number} {self._prepared}"
+        return f"{self._number} {self._prepared} {self._database}"
 
     def write(self, connection: psycopg.Connection, chance: random.Random) -> None:
         """One transaction of one to four statements, mostly in one table."""
+        self._database = connection.info.dbname
         if self._open is not None:
             self.settle(connection)
         level = chance.choice(ALL_LEVELS)
