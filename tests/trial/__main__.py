@@ -1,7 +1,7 @@
 """Many connections at once, at random, for minutes, and faults of every kind: is anything lost or wrong?
 
-    python tests/trial --minutes 10 --seed 1
-    python tests/trial --minutes 10 --seed 1 --crash
+python tests/trial --minutes 10 --seed 1
+python tests/trial --minutes 10 --seed 1 --crash
 """
 
 import argparse

@@ -9,16 +9,17 @@ import socket
 import time
 import traceback
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import psycopg
 from corpus import make_texts
-from oracle import to_bigint
 from preloaded import preloaded_programs
 from sqlalchemy import URL
 from upgrades import RELEASED, check_indexes, create_indexes
 
-from simsql import simhash
+from simsql import simhash_many
 from simsql.server.postgres_server import PostgresServer
 from trial.tables import Kind, make_value
 
@@ -35,7 +36,7 @@ class Program:
         self._output, self._errors = (folder / f"{time.monotonic_ns()}.{name}" for name in ("out", "err"))
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "SIMSQL"))}
         message = json.dumps([["simsql", *arguments], str(folder), kept]).encode()
-        with open(os.devnull) as nothing, self._output.open("w") as output, self._errors.open("w") as errors:
+        with Path(os.devnull).open() as nothing, self._output.open("w") as output, self._errors.open("w") as errors:
             streams = [nothing.fileno(), output.fileno(), errors.fileno()]
             socket.send_fds(self._socket, [message], streams)
             self._process = int(self._socket.recv(20))
@@ -101,16 +102,23 @@ class Client:
         return output
 
 
+@cache
+def _texts() -> tuple[list[str], list[int]]:
+    """Texts and their fingerprints."""
+    texts = list(make_texts(7, families=0, alone=1500).values())
+    return texts, simhash_many(texts).filled().view(np.int64).tolist()
+
+
 class Load(Client):
     name = "load"
 
     def prepare(self, connection: psycopg.Connection, chance: random.Random) -> None:
-        texts = list(make_texts(chance.getrandbits(30), families=0, alone=1500).values())
         storage = chance.choice(["tables", "expression"])
         self.kind = Kind("loaded", storage)
         _drop(connection, "loaded")
         connection.execute(f"CREATE TABLE loaded {_COLUMNS}")
-        self._expected = {id_: to_bigint(simhash(text)) for id_, text in enumerate(texts)}
+        texts, fingerprints = _texts()
+        self._expected = dict(enumerate(fingerprints))
         connection.execute(
             "INSERT INTO loaded SELECT u.id, NULL, NULL, 'there before', u.f"
             " FROM unnest(%s::bigint[], %s::bigint[]) AS u (id, f)",
@@ -132,15 +140,16 @@ class Backfill(Client):
     name = "backfill"
 
     def prepare(self, connection: psycopg.Connection, chance: random.Random) -> None:
-        texts = list(make_texts(chance.getrandbits(30), families=0, alone=1500).values())
         storage = chance.choice(["tables", "expression"])
         self.kind = Kind("filled", storage)
+        texts, fingerprints = _texts()
         _drop(connection, "filled")
         connection.execute(f"CREATE TABLE filled {_COLUMNS}")
         connection.execute(
-            "INSERT INTO filled (id, body) SELECT n, t FROM unnest(%s::text[]) WITH ORDINALITY AS u (t, n)", [texts]
+            "INSERT INTO filled (id, body) SELECT n, t FROM unnest(%s::text[]) WITH ORDINALITY AS u (t, n)",
+            [texts],
         )
-        self._expected = {id_: to_bigint(simhash(text)) for id_, text in enumerate(texts, 1)}
+        self._expected = dict(enumerate(fingerprints, 1))
         connection.execute("SELECT simsql.create_index('filled', 'fingerprint', storage => %s)", [storage])
         self._arguments = ["backfill", "filled", "--text-column", "body", "--batch", "50", "--workers", "1"]
 
@@ -268,7 +277,8 @@ class Upgrade(Client):
 def _drop(connection: psycopg.Connection, name: str) -> None:
     """Drop the table and those whose names begin like its name, with their indexes."""
     found = connection.execute(
-        "SELECT c.relname, r.id IS NOT NULL FROM pg_class AS c LEFT JOIN simsql.registry AS r ON r.table_id = c.oid"
+        "SELECT c.relname, r.id IS NOT NULL FROM pg_class AS c"
+        " LEFT JOIN simsql.registry AS r ON r.table_id = c.oid"
         " WHERE c.relkind = 'r' AND c.relname LIKE %s AND c.relnamespace = 'public'::regnamespace",
         [f"{name}%"],
     ).fetchall()

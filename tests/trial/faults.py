@@ -20,7 +20,7 @@ from trial.tally import Tally
 from trial.workers import Workers
 
 T = TypeVar("T")
-KILLED = 2  # clients that are killed before each crash of the server
+KILLS, CRASHES = 1, 3  # of clients and of the server, in each round
 
 
 class Crashes:
@@ -46,41 +46,40 @@ class Crashes:
         )
 
     def round(self) -> None:
-        """Let all work, kill two clients and then the server, start it again, and look at everything."""
+        """Let all work, kill clients and the server, and start it again each time; then look at everything."""
         used: list[Client] = []
-        while len(used) <= KILLED:
+        while len(used) < KILLS + CRASHES:
             client = next(self._clients)
             if client not in used:
                 used.append(client)
         with contextlib.closing(connect_to(self._cluster, "clients")) as connection:
             for client in used:
                 client.prepare(connection, self._chance)
-        running: list[Program] = []
-        self._trial.round(lambda workers: running.append(self._kill(workers, used)))
-        self._cluster.start()
-        for program in running:
-            program.wait()
-        self._trial.check(searches=2)
+        self._trial.round(lambda workers: self._kill(workers, used))
+        if not self._tally.failed:
+            self._trial.check(searches=2)
         for client in used:
             if not self._tally.failed:
                 self._complete(client)
 
-    def _kill(self, workers: Workers, used: list[Client]) -> Program:
-        """Kill clients, then the server under the last one, and return that."""
-        for client in used[:KILLED]:
+    def _kill(self, workers: Workers, used: list[Client]) -> None:
+        """Kill clients, then the server under other clients."""
+        for number, client in enumerate(used):
+            if self._tally.failed:
+                return
             program = client.start()
-            self._tally.done.wait(client.moment(self._chance))
-            program.kill()
+            time.sleep(client.moment(self._chance))
+            if number < KILLS:
+                program.kill()
+                self._tally.add(self._tally.faults, f"SIGKILL of a client: {client.name}")
+            else:
+                name, stop = next(self._stops)
+                workers.crashing.set()
+                stop()
+                self._cluster.start()
+                self._tally.add(self._tally.faults, f"crash: {name}")
+                self._tally.add(self._tally.faults, f"work under a crash: {client.name}")
             program.wait()
-            self._tally.add(self._tally.faults, f"SIGKILL of a client: {client.name}")
-        program = used[-1].start()
-        self._tally.done.wait(used[-1].moment(self._chance))
-        name, stop = next(self._stops)
-        workers.crashing.set()
-        stop()
-        self._tally.add(self._tally.faults, name)
-        self._tally.add(self._tally.faults, f"crash under a client: {used[-1].name}")
-        return program
 
     def _complete(self, client: Client) -> None:
         """Go on with what was interrupted, and see whether it is as if it had not been."""

@@ -12,6 +12,7 @@ from internals import set_batch_size
 from servers import SETTINGS, Program, new_folder
 
 from simsql.database import install_schema, open_engine
+from simsql.errors import SimsqlError
 from simsql.server.postgres_server import PostgresServer
 from trial import searching, tables, writing
 from trial.tables import KINDS, Kind
@@ -57,7 +58,11 @@ def run_cluster(program: Program) -> Iterator[PostgresServer]:
 
 
 def connect_to(cluster: PostgresServer, database: str) -> psycopg.Connection:
-    return psycopg.connect(dbname=database, user="postgres", autocommit=True, **cluster.url().query)
+    try:
+        where = cluster.url().query
+    except SimsqlError as error:  # the server has just been killed
+        raise psycopg.OperationalError(str(error)) from error
+    return psycopg.connect(dbname=database, user="postgres", autocommit=True, **where)
 
 
 class Trial:
@@ -78,9 +83,7 @@ class Trial:
         self.tally = tally
         self._kinds = kinds
         self._searcher = searching.Searcher(tally)
-        self._writers = [
-            writing.Writer(number, kinds, tally, self._searcher) for number in range(tables.WRITERS)
-        ]
+        self._writers = [writing.Writer(number, kinds, tally, self._searcher) for number in range(tables.WRITERS)]
         self._upkeep = Upkeep(kinds, tally)
         self._bystanders = bystanders
         self._is_kept_up = is_kept_up

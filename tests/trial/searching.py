@@ -78,8 +78,8 @@ WAYS = {
     ),
 }
 _WHOLE = {
-    "pairs": f"SELECT a, b, distance FROM simsql.pairs(%(table)s, %(within)s, scope => %(scope)s::jsonb)",
-    "clusters": f"SELECT cluster, fingerprint FROM simsql.clusters(%(table)s, %(within)s, scope => %(scope)s::jsonb)",
+    "pairs": "SELECT a, b, distance FROM simsql.pairs(%(table)s, %(within)s, scope => %(scope)s::jsonb)",
+    "clusters": "SELECT cluster, fingerprint FROM simsql.clusters(%(table)s, %(within)s, scope => %(scope)s::jsonb)",
 }
 _CLAIM = _each(f"simsql.claim({_CALL.format('q.f')}) AS r", _MATCH)
 
@@ -148,7 +148,9 @@ class Searcher:
             wanted = wanted[:10]
             with connection.transaction(force_rollback=True):
                 (data,) = _fetch(connection, _CLAIM, asked, wanted)
-            self._count("claim", self._group(connection, "claim", asked, wanted), asked, wanted, rows, _decode(data, 3))
+            self._count(
+                "claim", self._group(connection, "claim", asked, wanted), asked, wanted, rows, _decode(data, 3)
+            )
 
     def compare_in_python(self, connection: Connection, chance: random.Random, kind: Kind) -> None:
         """The same for SearchIndex and for models, in a transaction with one snapshot."""
@@ -227,7 +229,9 @@ class Searcher:
         near = matrix.pairs(values, asked.within)
         expected = near if what == "pairs" else matrix.clusters(values, near)
         found = matrix.sort(np.array(lines, dtype=np.int64).reshape(len(lines), expected.shape[1]))
-        self._tally.searched(what, Group("whole table", asked.storage, _describe(asked.kind)), 1, int(len(near) > 0))
+        self._tally.searched(
+            what, Group("whole table", asked.storage, _describe(asked.kind)), 1, int(len(near) > 0)
+        )
         self._find(what, asked, np.zeros(1, np.int64), found, expected)
 
     def _count(
@@ -279,9 +283,7 @@ def make_queries(chance: random.Random, values: Lines, count: int) -> Lines:
     return numbers.permutation(np.unique(chosen.view(np.int64)))
 
 
-def job(
-    searcher: Searcher, kinds: tuple[Kind, ...]
-) -> Callable[[psycopg.Connection, random.Random], None]:
+def job(searcher: Searcher, kinds: tuple[Kind, ...]) -> Callable[[psycopg.Connection, random.Random], None]:
     """The job of one who searches, in transactions of every kind."""
 
     def work(connection: psycopg.Connection, chance: random.Random) -> None:
@@ -295,9 +297,7 @@ def job(
     return work
 
 
-def python_job(
-    searcher: Searcher, kinds: tuple[Kind, ...]
-) -> Callable[[psycopg.Connection, random.Random], None]:
+def python_job(searcher: Searcher, kinds: tuple[Kind, ...]) -> Callable[[psycopg.Connection, random.Random], None]:
     """The job of one who searches through SQLAlchemy."""
 
     def work(connection: psycopg.Connection, chance: random.Random) -> None:
@@ -326,7 +326,9 @@ def _decode(data: bytes | None, columns: int) -> Lines:
     return np.frombuffer(data or b"", dtype=">i8").astype(np.int64).reshape(-1, columns)
 
 
-def _fetch(connection: psycopg.Connection, statement: str, asked: _Asked, queries: Lines) -> tuple[bytes | None, ...]:
+def _fetch(
+    connection: psycopg.Connection, statement: str, asked: _Asked, queries: Lines
+) -> tuple[bytes | None, ...]:
     parameters = {
         "table": asked.kind.name,
         "queries": queries.tolist(),

@@ -174,9 +174,7 @@ def prepare(
         }
         insert(connection, kind.name, rows)
         if not kind.claimed:
-            shared = {
-                id_: make_row(chance, stays=False, value=make_value(chance)) for id_ in SHARED if id_ % 2
-            }
+            shared = {id_: make_row(chance, stays=False, value=make_value(chance)) for id_ in SHARED if id_ % 2}
             insert(connection, kind.name, shared)
         connection.execute(f"ANALYZE {kind.name}")
         create_index(connection, kind, kind.storage)

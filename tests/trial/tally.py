@@ -77,9 +77,7 @@ class Tally:
                 yield from (f"  {what:58}{number:12,}" for what, number in sorted(counter.items()))
         yield f"{'searches compared':60}{self.compared:12,}{'with matches':>14}"
         for group, number in sorted(self.searches.items()):
-            yield (
-                f"  {group.strategy:14}{group.storage:14}{group.kind:30}{number:12,}{self.matching[group]:14,}"
-            )
+            yield (f"  {group.strategy:14}{group.storage:14}{group.kind:30}{number:12,}{self.matching[group]:14,}")
         for name in Group._fields:
             totals: Counter[str] = Counter()
             matching: Counter[str] = Counter()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import psycopg
-from clean_up import REPEATED, decide, documented_delete
+from clean_up import decide, documented_delete
 from corpus import make_texts
 from oracle import to_bigint
 from sessions import ALL_LEVELS

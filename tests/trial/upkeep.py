@@ -36,7 +36,9 @@ class Upkeep:
         """Remove superfluous keys; now and then, what PostgreSQL does to tables."""
         kind = chance.choice(self._kinds)
         if chance.random() < 0.2:
-            what = chance.choice(["VACUUM", "VACUUM (ANALYZE)", "ANALYZE", "REINDEX TABLE CONCURRENTLY", "VACUUM FULL"])
+            what = chance.choice(
+                ["VACUUM", "VACUUM (ANALYZE)", "ANALYZE", "REINDEX TABLE CONCURRENTLY", "VACUUM FULL"]
+            )
             connection.execute("SET lock_timeout = '2s'")
             connection.execute(f"{what} {kind.name}")
             connection.execute("RESET lock_timeout")
@@ -212,14 +214,22 @@ def _rename(connection: psycopg.Connection, chance: random.Random, kind: Kind) -
     """Rename the column, the table or nothing for a moment: searches of the old name fail or find all."""
     other, back = chance.choice(
         [
-            (f"ALTER TABLE {kind.name} RENAME fingerprint TO print", f"ALTER TABLE {kind.name} RENAME print TO fingerprint"),
-            (f"ALTER TABLE {kind.name} RENAME TO {kind.name}_x", f"ALTER TABLE {kind.name}_x RENAME TO {kind.name}"),
+            (
+                f"ALTER TABLE {kind.name} RENAME fingerprint TO print",
+                f"ALTER TABLE {kind.name} RENAME print TO fingerprint",
+            ),
+            (
+                f"ALTER TABLE {kind.name} RENAME TO {kind.name}_x",
+                f"ALTER TABLE {kind.name}_x RENAME TO {kind.name}",
+            ),
         ]
     )
     connection.execute(other)
     try:
         if chance.random() < 0.3:
-            connection.execute(f"SELECT * FROM simsql.repair('{kind.name if 'print' in other else kind.name + '_x'}')")
+            connection.execute(
+                f"SELECT * FROM simsql.repair('{kind.name if 'print' in other else kind.name + '_x'}')"
+            )
     finally:
         _repeat(connection, back)
     _repeat(connection, f"SELECT * FROM simsql.repair('{kind.name}')")
@@ -351,4 +361,7 @@ _PARTITIONS: list[tuple[str, Statement]] = [
     ("drop and create a partition", _new_partition),
     ("attach a filled partition", _attach_filled),
 ]
-_INHERITANCE: list[tuple[str, Statement]] = [("child leaves and comes back", _leave), ("truncate a child", _truncate)]
+_INHERITANCE: list[tuple[str, Statement]] = [
+    ("child leaves and comes back", _leave),
+    ("truncate a child", _truncate),
+]

@@ -7,8 +7,21 @@ import psycopg
 from sessions import ALL_LEVELS
 
 from trial.searching import Searcher
-from trial.tables import COLUMNS, LAST_TENANT, OWN, POOL, SHARED, SOURCE, WRITERS, Kind, Row, columns, insert
-from trial.tables import make_row, make_value
+from trial.tables import (
+    COLUMNS,
+    LAST_TENANT,
+    OWN,
+    POOL,
+    SHARED,
+    SOURCE,
+    WRITERS,
+    Kind,
+    Row,
+    columns,
+    insert,
+    make_row,
+    make_value,
+)
 from trial.tally import Tally
 from trial.workers import OutOfSight
 
@@ -122,8 +135,7 @@ class Writer:
             (table, id_): Row(*row)
             for table in tables
             for id_, *row in connection.execute(
-                f"SELECT id, tenant, lang, day - date '2025-01-01', fingerprint FROM {table}"
-                " WHERE id = ANY (%s)",
+                f"SELECT id, tenant, lang, day - date '2025-01-01', fingerprint FROM {table} WHERE id = ANY (%s)",
                 [list(self._ids)],
             )
         }
@@ -198,9 +210,7 @@ def _upsert(
     connection: psycopg.Connection, chance: random.Random, kind: Kind, mine: Mine, ids: Sequence[int]
 ) -> Written:
     rows = _other_rows(chance, kind, mine, ids)
-    conflict = (
-        f"ON CONFLICT ({', '.join(kind.key)}) DO UPDATE SET lang = excluded.lang, fingerprint = excluded.fingerprint"
-    )
+    conflict = f"ON CONFLICT ({', '.join(kind.key)}) DO UPDATE SET lang = excluded.lang, fingerprint = excluded.fingerprint"
     return {**rows}, insert(connection, kind.name, rows, conflict)
 
 
@@ -284,9 +294,7 @@ _OWN: list[tuple[str, Callable[..., Written]]] = [
 
 
 def _upsert_shared(connection: psycopg.Connection, chance: random.Random, kind: Kind) -> None:
-    rows = {
-        id_: make_row(chance, stays=False, value=make_value(chance)) for id_ in sorted(_some(chance, SHARED))
-    }
+    rows = {id_: make_row(chance, stays=False, value=make_value(chance)) for id_ in sorted(_some(chance, SHARED))}
     how = chance.choice(["NOTHING", "UPDATE SET fingerprint = excluded.fingerprint, body = excluded.body"])
     insert(connection, kind.name, rows, f"ON CONFLICT ({', '.join(kind.key)}) DO {how}")
 
@@ -333,7 +341,9 @@ def _insert_into_part(connection: psycopg.Connection, chance: random.Random, kin
         return
     name = chance.choice([name for name, part in kind.parts if "PARTITION BY" not in part])
     id_ = chance.choice(SHARED)
-    connection.execute(f"UPDATE {name} SET fingerprint = %s WHERE id BETWEEN %s AND %s", [make_value(chance), id_, id_ + 9])
+    connection.execute(
+        f"UPDATE {name} SET fingerprint = %s WHERE id BETWEEN %s AND %s", [make_value(chance), id_, id_ + 9]
+    )
     row = make_row(chance, stays=False, value=make_value(chance))
     day = {"1": 10, "2": 40, "3": 70, "4": 100}.get(name[-1], 0) if kind.name == "ranged" else row.day
     tenant = {"1": 1, "3": 3, "s": 2}.get(name[-1], 0) if name.count("_") == 1 else 0
@@ -397,5 +407,3 @@ def _claimed_neighbours(connection: psycopg.Connection, chance: random.Random) -
         [chance.randrange(64), chance.randrange(64), chance.randrange(10**9, 10**18)],
     )
     return [value for (value,) in found]
-
-
