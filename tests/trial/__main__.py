@@ -62,6 +62,7 @@ def run(cluster: PostgresServer, options: argparse.Namespace, tally: Tally) -> N
             crashes = Crashes(cluster, trial, clients, options.seed, tally)
             while time.monotonic() < end and not tally.failed:
                 crashes.round()
+                print(tally, flush=True)
         return
     texts = Texts(lambda: connect_to(cluster, "texts"), options.seed, tally)
     texts.prepare()
@@ -71,6 +72,7 @@ def run(cluster: PostgresServer, options: argparse.Namespace, tally: Tally) -> N
         if not tally.failed:
             trial.check()
             texts.check()
+        print(tally, flush=True)
 
 
 if __name__ == "__main__":

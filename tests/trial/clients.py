@@ -36,7 +36,11 @@ class Program:
         self._output, self._errors = (folder / f"{time.monotonic_ns()}.{name}" for name in ("out", "err"))
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "SIMSQL"))}
         message = json.dumps([["simsql", *arguments], str(folder), kept]).encode()
-        with Path(os.devnull).open() as nothing, self._output.open("w") as output, self._errors.open("w") as errors:
+        with (
+            Path(os.devnull).open() as nothing,
+            self._output.open("w") as output,
+            self._errors.open("w") as errors,
+        ):
             streams = [nothing.fileno(), output.fileno(), errors.fileno()]
             socket.send_fds(self._socket, [message], streams)
             self._process = int(self._socket.recv(20))

@@ -13,7 +13,7 @@ import psycopg
 from articles import missing_keys
 
 from simsql.server.postgres_server import PostgresServer
-from trial.clients import Client, Program
+from trial.clients import Client
 from trial.run import Trial, connect_to
 from trial.searching import Searcher
 from trial.tally import Tally

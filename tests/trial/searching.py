@@ -5,17 +5,17 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-import matrix
 import numpy as np
 import psycopg
 from internals import near_many_strategy
-from matrix import Lines
 from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Table, Text, create_engine, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from simsql.database import SearchIndex
 from simsql.sqlalchemy import Fingerprint, SimhashIndex
+from trial import matrix
+from trial.matrix import Lines
 from trial.tables import LANGUAGES, POOL, TENANTS, Kind, to_bigint
 from trial.tally import Group, Tally
 
@@ -78,8 +78,8 @@ WAYS = {
     ),
 }
 _WHOLE = {
-    "pairs": "SELECT a, b, distance FROM simsql.pairs(%(table)s, %(within)s, scope => %(scope)s::jsonb)",
-    "clusters": "SELECT cluster, fingerprint FROM simsql.clusters(%(table)s, %(within)s, scope => %(scope)s::jsonb)",
+    "pairs": "SELECT a, b, distance FROM simsql.pairs({})",
+    "clusters": "SELECT cluster, fingerprint FROM simsql.clusters({})",
 }
 _CLAIM = _each(f"simsql.claim({_CALL.format('q.f')}) AS r", _MATCH)
 
@@ -225,7 +225,8 @@ class Searcher:
     def _compare_whole(self, connection: psycopg.Connection, what: str, asked: _Asked, values: Lines) -> None:
         asked = asked._replace(within=min(asked.within, 7))
         parameters = {"table": asked.kind.name, "within": asked.within, "scope": asked.json}
-        lines = connection.execute(_WHOLE[what], parameters).fetchall()
+        statement = _WHOLE[what].format("%(table)s, %(within)s, scope => %(scope)s::jsonb")
+        lines = connection.execute(statement, parameters).fetchall()
         near = matrix.pairs(values, asked.within)
         expected = near if what == "pairs" else matrix.clusters(values, near)
         found = matrix.sort(np.array(lines, dtype=np.int64).reshape(len(lines), expected.shape[1]))
@@ -310,8 +311,7 @@ def python_job(searcher: Searcher, kinds: tuple[Kind, ...]) -> Callable[[psycopg
                     with own.begin():
                         searcher.compare_in_python(own, chance, chance.choice(kinds))
         except DBAPIError as error:
-            assert isinstance(error.orig, psycopg.Error)
-            raise error.orig from error
+            raise (error.orig or error) from error
 
     return work
 

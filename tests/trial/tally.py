@@ -1,6 +1,7 @@
 """What a trial counts, and the table that it prints."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -62,6 +63,12 @@ class Tally:
     @property
     def compared(self) -> int:
         return self.searches.total()
+
+    def __str__(self) -> str:
+        return (
+            f"{time.strftime('%H:%M:%S')} {self.operations.total():,} operations, {self.faults.total():,} faults,"
+            f" {self.compared:,} searches compared, {self.lost.total()} lost, {self.wrong.total()} wrong"
+        )
 
     def lines(self) -> Iterable[str]:
         """The result as lines of text."""

@@ -186,8 +186,7 @@ class Upkeep:
         try:
             work(engine)
         except DBAPIError as error:
-            assert isinstance(error.orig, psycopg.Error)
-            raise error.orig from error
+            raise (error.orig or error) from error
         finally:
             engine.dispose()
 

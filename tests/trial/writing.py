@@ -210,8 +210,8 @@ def _upsert(
     connection: psycopg.Connection, chance: random.Random, kind: Kind, mine: Mine, ids: Sequence[int]
 ) -> Written:
     rows = _other_rows(chance, kind, mine, ids)
-    conflict = f"ON CONFLICT ({', '.join(kind.key)}) DO UPDATE SET lang = excluded.lang, fingerprint = excluded.fingerprint"
-    return {**rows}, insert(connection, kind.name, rows, conflict)
+    update = "UPDATE SET lang = excluded.lang, fingerprint = excluded.fingerprint"
+    return {**rows}, insert(connection, kind.name, rows, f"ON CONFLICT ({', '.join(kind.key)}) DO {update}")
 
 
 def _merge(
@@ -329,7 +329,7 @@ def _replace(connection: psycopg.Connection, chance: random.Random, kind: Kind) 
     connection.execute(
         f"WITH gone AS (DELETE FROM {kind.name} WHERE id BETWEEN %s AND %s RETURNING *)"
         f" INSERT INTO {kind.name} ({COLUMNS})"
-        f" SELECT id + 100000, tenant, lang, day, body, coalesce(%s, fingerprint) FROM gone ON CONFLICT DO NOTHING",
+        " SELECT id + 100000, tenant, lang, day, body, coalesce(%s, fingerprint) FROM gone ON CONFLICT DO NOTHING",
         [first, first + 4, make_value(chance)],
     )
     connection.execute(f"UPDATE {kind.name} SET id = id - 100000 WHERE id = {first + 100000}")
