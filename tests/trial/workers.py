@@ -102,6 +102,5 @@ class Workers:
 
 def was_ended(error: psycopg.Error) -> bool:
     """Whether a session was ended by another one."""
-    return isinstance(error, errors.AdminShutdown) or any(
-        sign in str(error) for sign in ("terminating connection", "server closed the connection")
-    )
+    signs = ("terminating connection", "server closed the connection", "the connection is lost")
+    return isinstance(error, errors.AdminShutdown) or any(sign in str(error) for sign in signs)
