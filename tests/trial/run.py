@@ -127,9 +127,12 @@ class Trial:
         with contextlib.closing(self.connect()) as connection:
             _wait_for_others(connection)
             for writer in self._writers:
-                writer.check(connection)
+                writer.end_prepared(connection)
             for kind in self._kinds:
                 self._upkeep.finish(connection, kind)
+            for writer in self._writers:
+                writer.check(connection)
+            for kind in self._kinds:
                 missing = missing_keys(connection, kind.name)
                 self.tally.find(self.tally.lost, "keys", len(missing), f"{kind.name}: {missing[:3]}")
                 self.tally.check("tables without a missing key")

@@ -102,14 +102,17 @@ class Writer:
             self._open = None
             self._tally.operation("two-phase rollbacks")
 
+    def end_prepared(self, connection: psycopg.Connection) -> None:
+        """End a transaction that was prepared before its connection ended, which locks tables."""
+        gids = connection.execute("SELECT FROM pg_prepared_xacts WHERE gid = %s", [self._gid])
+        if self._open is not None and gids.fetchone() is not None:
+            self._end_prepared(connection, random.Random(self._gid), self._open)
+
     def settle(self, connection: psycopg.Connection) -> None:
         """Find out whether the last transaction was committed: all of it, or nothing."""
+        self.end_prepared(connection)
         changes = self._open
         if changes is None:
-            return
-        gids = connection.execute("SELECT FROM pg_prepared_xacts WHERE gid = %s", [self._gid])
-        if gids.fetchone() is not None:
-            self._end_prepared(connection, random.Random(self._gid), changes)
             return
         found = self._read(connection, {table for table, _ in changes})
         after = all(found.get(key) == row for key, row in changes.items())
