@@ -20,7 +20,7 @@ from trial.tally import Tally
 from trial.workers import Workers
 
 T = TypeVar("T")
-KILLS, CRASHES = 1, 3  # of clients and of the server, in each round
+KILLS, CRASHES, CLIENTS = 1, 6, 3  # of clients and of the server; and how many work, in each round
 
 
 class Crashes:
@@ -48,7 +48,7 @@ class Crashes:
     def round(self) -> None:
         """Let all work, kill clients and the server, and start it again each time; then look at everything."""
         used: list[Client] = []
-        while len(used) < KILLS + CRASHES:
+        while len(used) < CLIENTS:
             client = next(self._clients)
             if client not in used:
                 used.append(client)
@@ -63,23 +63,27 @@ class Crashes:
                 self._complete(client)
 
     def _kill(self, workers: Workers, used: list[Client]) -> None:
-        """Kill clients, then the server under other clients."""
-        for number, client in enumerate(used):
-            if self._tally.failed:
-                return
+        """Kill a client, then the server again and again, under clients and without them."""
+        for client in used[:KILLS]:
             program = client.start()
             time.sleep(client.moment(self._chance))
-            if number < KILLS:
-                program.kill()
-                self._tally.add(self._tally.faults, f"SIGKILL of a client: {client.name}")
-            else:
-                name, stop = next(self._stops)
-                workers.crashing.set()
-                stop()
-                self._cluster.start()
-                self._tally.add(self._tally.faults, f"crash: {name}")
-                self._tally.add(self._tally.faults, f"work under a crash: {client.name}")
+            program.kill()
             program.wait()
+            self._tally.add(self._tally.faults, f"SIGKILL of a client: {client.name}")
+        for number in range(CRASHES):
+            if self._tally.failed:
+                return
+            running = used[KILLS + number :][:1]
+            programs = [client.start() for client in running]
+            time.sleep(sum(client.moment(self._chance) for client in running) or self._chance.uniform(0.2, 1.5))
+            name, stop = next(self._stops)
+            workers.crashing.set()
+            stop()
+            self._cluster.start()
+            self._tally.add(self._tally.faults, f"crash: {name}")
+            for client, program in zip(running, programs, strict=True):
+                program.wait()
+                self._tally.add(self._tally.faults, f"work under a crash: {client.name}")
 
     def _complete(self, client: Client) -> None:
         """Go on with what was interrupted, and see whether it is as if it had not been."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import psycopg
 from internals import near_many_strategy
+from numpy.random import default_rng  # numpy itself imports it late, which threads must not do at once
 from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Table, Text, create_engine, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
@@ -274,7 +275,7 @@ class Searcher:
 
 def make_queries(chance: random.Random, values: Lines, count: int) -> Lines:
     """Different fingerprints: mostly those of rows with some bits flipped, and hot ones that rows have or had."""
-    numbers = np.random.default_rng(chance.getrandbits(64))
+    numbers = default_rng(chance.getrandbits(64))
     some = numbers.choice(values, count) if len(values) else numbers.integers(-(2**63), 2**63 - 1, count)
     some[: count // 8] = numbers.choice(np.array(POOL), count // 8)
     chosen = some.view(np.uint64)
