@@ -40,7 +40,7 @@ def main() -> int:
     program = programs[options.server]
     print(f"PostgreSQL {program}, seed {options.seed}, {options.minutes:g} minutes", flush=True)
     tally = Tally()
-    with run_cluster(program) as cluster:
+    with run_cluster(program) as cluster, contextlib.suppress(KeyboardInterrupt):
         run(cluster, options, tally)
     print(*tally.lines(), sep="\n", flush=True)
     return int(tally.failed)
