@@ -52,7 +52,7 @@ class Upkeep:
         connection.execute(f"SET default_transaction_isolation = '{level}'")
         connection.execute(f"CALL simsql.vacuum('{kind.name}')")
         self._tally.operation("simsql.vacuum")
-        self._tally.operation("keys removed by simsql.vacuum", int(removed[-1]) if removed else 0)
+        self._tally.check("keys removed by simsql.vacuum", int(removed[-1]) if removed else 0)
 
     def change(self, connection: psycopg.Connection, chance: random.Random) -> None:
         """One change of an index or its table."""
