@@ -20,7 +20,7 @@ from simsql import simhash
 from trial.tally import Tally
 from trial.workers import Connect, Job
 
-CLAIMERS, WRITERS, CLEANERS = 2, 3, 2  # and one that decides, and one that checks
+CLAIMERS, WRITERS, CLEANERS = 4, 4, 3  # and one that decides, and one that checks
 DISTANCE = 8  # of claims
 
 SCHEMA = """
