@@ -13,7 +13,7 @@ ENGINES := .venv-engines
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines lint dist format reference soak crashes drops exactness quality bench clean
+.PHONY: help demo test test-pgbouncer test-oldest test-engines lint dist format reference soak crashes ddl drops exactness quality bench clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -102,6 +102,9 @@ soak: $(READY) ## twice five minutes of concurrent writers, searches, claims and
 
 crashes: $(READY) ## kill a server 30 times under six writers, and look for lost rows
 	$(BIN)/python tests/crashes.py --crashes 30
+
+ddl: $(READY) ## let a table's owner do anything to it for ten minutes, and compare its searches with plain SQL
+	$(BIN)/python tests/ddl.py
 
 drops: $(READY) ## change files between runs of dedup, apply the drop lists, and look for lost texts
 	$(BIN)/python tests/drops.py --examples 300
