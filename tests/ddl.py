@@ -20,7 +20,7 @@ from random_ddl import (  # noqa: E402
     ALL,
     FAULTS,
     Counts,
-    Difference,
+    DifferenceError,
     prepare,
     put_back,
     random_case,
@@ -30,18 +30,18 @@ from random_ddl import (  # noqa: E402
 from servers import Server, find_programs, run_server  # noqa: E402
 
 
-def try_many(server: Server, options: argparse.Namespace, counts: Counts) -> list[Difference]:
+def try_many(server: Server, options: argparse.Namespace, counts: Counts) -> list[DifferenceError]:
     """Try random cases until the time is over, and return the differences, one for each case that has any."""
     template = server.template(partial(put_back, fault=options.fault)) if options.fault else None
     begin = time.monotonic()
-    found: list[Difference] = []
+    found: list[DifferenceError] = []
     number = 0
     while time.monotonic() - begin < 60 * options.minutes and not (found and options.fault):
         number += 1
         case = random_case(random.Random(f"{options.seed} {number}"))
         try:
             try_case(server, counts, case, template)
-        except Difference:
+        except DifferenceError:
             print(f"case {number}, after {time.monotonic() - begin:.0f} s:", flush=True)
             found.append(smallest(server, case, template))
             print(found[-1], end="\n\n", flush=True)

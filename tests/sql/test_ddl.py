@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 from psycopg import errors
-from random_ddl import ALL, FAULTS, Counts, Difference, prepare, put_back, random_case, try_case
+from random_ddl import ALL, FAULTS, Counts, DifferenceError, prepare, put_back, random_case, try_case
 
 # What makes each of the faults visible, so that a few cases find it.
 VISIBLE = {"replica": ("insert", "update"), "scope type": ("column type",)}
@@ -37,7 +37,7 @@ def test_faults_of_the_past_are_found_again(prepared, fault):
         case["sequences"] = [[(chance.choice(numbers), chance.randrange(1000)) for _ in range(4)]]
         try:
             try_case(prepared, Counts(), case, template)
-        except Difference:
+        except DifferenceError:
             return
     pytest.fail("no difference was found")
 

@@ -1,9 +1,9 @@
 """What the owner of a table may do to it: templates of statements by kind, every form of ALTER TABLE among them.
 
-Placeholders: {t} is the table, {part} one of its partitions or children, {twin} a table like it, {name} and {schema}
-those of the table; {fp}, {scope} and {spare} its columns by their current names, {column} any of them; {n} a new
-number; {type}, {scope_type} and {literal} are of the same type; {trigger}, {function}, {keys} and {btree} belong to
-an index of the table; {bounds} are free bounds of a partition, {constraint}, {rule} and {policy} exist.
+Placeholders: {t} is the table, {part} one of its partitions or children, {twin} a table like it, {name} and
+{schema} those of the table; {fp}, {scope} and {spare} its columns by their current names, {column} any of them;
+{n} a new number; {type} and {literal} are of the same type; {trigger}, {function}, {keys} and {btree} belong to an
+index of the table; {bounds} are free bounds of a partition; {constraint}, {rule} and {policy} exist.
 """
 
 # The statements in a template are one transaction. PostgreSQL may refuse any of them.
@@ -103,8 +103,9 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
         "ALTER TABLE {t} ADD CONSTRAINT k{n} EXCLUDE USING btree (id WITH =)",
         "CREATE UNIQUE INDEX u{n} ON {t} (id); ALTER TABLE {t} ADD CONSTRAINT k{n} UNIQUE USING INDEX u{n}",
         "ALTER TABLE {t} ADD CONSTRAINT k{n} FOREIGN KEY ({fp}) REFERENCES app.known ON UPDATE CASCADE NOT VALID",
-        "INSERT INTO app.known SELECT DISTINCT {fp} FROM {t} WHERE {fp} IS NOT NULL ON CONFLICT DO NOTHING; ALTER TABLE {t}"
-        " ADD CONSTRAINT k{n} FOREIGN KEY ({fp}) REFERENCES app.known ON UPDATE CASCADE ON DELETE SET NULL",
+        "INSERT INTO app.known SELECT DISTINCT {fp} FROM {t} WHERE {fp} IS NOT NULL ON CONFLICT DO NOTHING;"
+        " ALTER TABLE {t} ADD CONSTRAINT k{n} FOREIGN KEY ({fp}) REFERENCES app.known"
+        " ON UPDATE CASCADE ON DELETE SET NULL",
         "ALTER TABLE {t} ADD CONSTRAINT k{n} NOT NULL {fp} NOT VALID",
     ),
     "alter constraint": (
@@ -324,7 +325,8 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
         "DELETE FROM app.known WHERE f % 4 = 0",
     ),
     "rolled back": (
-        "DO $$ BEGIN UPDATE {t} SET {fp} = {fp} # 77; RAISE 'undo'; EXCEPTION WHEN raise_exception THEN NULL; END $$",
+        "DO $$ BEGIN UPDATE {t} SET {fp} = {fp} # 77; RAISE 'undo';"
+        " EXCEPTION WHEN raise_exception THEN NULL; END $$",
         "DO $$ BEGIN ALTER TABLE {t} DISABLE TRIGGER USER; UPDATE {t} SET {fp} = {fp} # 77; RAISE 'undo';"
         " EXCEPTION WHEN raise_exception THEN NULL; END $$",
     ),

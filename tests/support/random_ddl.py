@@ -101,7 +101,7 @@ class Counts:
         self.errors: Counter[str] = Counter()
 
 
-class Difference(AssertionError):
+class DifferenceError(AssertionError):
     """The rule is broken."""
 
 
@@ -154,7 +154,8 @@ class Trial:
             " CREATE FUNCTION app.flip() RETURNS trigger LANGUAGE plpgsql AS"
             " $$ BEGIN NEW.fp := NEW.fp # 2; RETURN NEW; END $$;"
             " CREATE FUNCTION app.touch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " EXECUTE format('UPDATE %s SET fp = fp # 16 WHERE id %% 2 = 1', TG_RELID::regclass); RETURN NULL; END $$;"
+            " EXECUTE format('UPDATE %s SET fp = fp # 16 WHERE id %% 2 = 1', TG_RELID::regclass); RETURN NULL;"
+            " END $$;"
             " CREATE FUNCTION app.as_replica() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
             " PERFORM set_config('session_replication_role', 'replica', true); RETURN NULL; END $$"
         )
@@ -344,8 +345,9 @@ class Trial:
 
     def _indexes(self) -> list[dict[str, Any]]:
         found = self._all(
-            "SELECT r.id, format('%I.%I', c.relnamespace::regnamespace::text, c.relname), r.column_name, r.scope_columns,"
-            " r.table_id::oid, r.storage FROM simsql.registry AS r JOIN pg_class AS c ON c.oid = r.table_id ORDER BY r.id"
+            "SELECT r.id, format('%I.%I', c.relnamespace::regnamespace::text, c.relname), r.column_name,"
+            " r.scope_columns, r.table_id::oid, r.storage"
+            " FROM simsql.registry AS r JOIN pg_class AS c ON c.oid = r.table_id ORDER BY r.id"
         )
         return [dict(zip(("id", "table", "column", "scope", "oid", "storage"), row, strict=True)) for row in found]
 
@@ -597,7 +599,7 @@ class Trial:
 
     def fail(self, what: str) -> None:
         case = {name: value for name, value in self.case.items() if name != "sequences"}
-        raise Difference("\n".join([what, str(case), *self.log]))
+        raise DifferenceError("\n".join([what, str(case), *self.log]))
 
 
 # Advice that is about the column: without another one, the index is dropped.
@@ -611,7 +613,8 @@ _OBJECTS = {
     "rule": "SELECT rulename FROM pg_rewrite WHERE ev_class = %(table)s ORDER BY 1",
     "policy": "SELECT polname FROM pg_policy WHERE polrelid = %(table)s ORDER BY 1",
     "btree": "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = %(table)s ORDER BY 1",
-    "keys": "SELECT oid::regclass::text FROM pg_class WHERE relname ~ '^keys_\\d+_\\d+$' AND relkind = 'r' ORDER BY 1",
+    "keys": "SELECT oid::regclass::text FROM pg_class WHERE relname ~ '^keys_\\d+_\\d+$' AND relkind = 'r'"
+    " ORDER BY 1",
     "function": "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace"
     " AND proname ~ '_\\d+$' ORDER BY 1",
     "registered": "SELECT column_name FROM simsql.registry WHERE table_id = %(table)s ORDER BY 1",
@@ -650,7 +653,7 @@ def prepare(server: Server) -> None:
 
 
 def try_case(server: Server, counts: Counts, case: dict[str, Any], template: str | None = None) -> None:
-    """Run one case in a new database; raise Difference if the rule is broken."""
+    """Run one case in a new database; raise DifferenceError if the rule is broken."""
     names = {"template": template} if template else {}
     with server.new_database(**names) as url, Trial(server, str(url.database), counts, case) as trial:
         trial.run()
@@ -687,7 +690,7 @@ def put_back(connection: psycopg.Connection, fault: str) -> None:
         connection.execute(source.replace(now, then))
 
 
-def smallest(server: Server, case: dict[str, Any], template: str | None = None) -> Difference:
+def smallest(server: Server, case: dict[str, Any], template: str | None = None) -> DifferenceError:
     """The difference of the shortest case that is left when statements are removed one by one."""
     found = None
     place = 0
@@ -701,9 +704,9 @@ def smallest(server: Server, case: dict[str, Any], template: str | None = None) 
         smaller = case | {"sequences": sequences}
         try:
             try_case(server, Counts(), smaller, template)
-        except Difference as difference:
+        except DifferenceError as difference:
             found, case = difference, smaller
         else:
             if found is None:
-                return Difference(f"not found again: {case}")
+                return DifferenceError(f"not found again: {case}")
             place += 1
