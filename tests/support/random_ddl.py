@@ -538,6 +538,8 @@ class Trial:
             self._note(f"-- {hint}")
             if "detach the table" in hint or "takes part in inheritance" in hint:
                 self._leave_inheritance()
+                if "simsql.repair:" in hint:
+                    return
             statements = re.findall(r"(?:SELECT|CALL)\b[^;]*simsql\.[^;]*\);", hint)
             if re.search(_GIVE_UP, hint):
                 statements = [f"SELECT simsql.drop_index('{index['table']}', '{index['column']}');"]
