@@ -135,6 +135,11 @@ def test_a_session_that_becomes_a_replica_loses_no_keys(connection):
     check(connection)
     connection.execute("UPDATE article SET fingerprint = fingerprint # 5")
     check(connection)
+    connection.execute("SET session_replication_role = replica; DROP TRIGGER switch ON article")
+    (before, *_) = count_keys(connection)
+    connection.execute("UPDATE article SET fingerprint = fingerprint # 6")
+    assert count_keys(connection) == [before + len(FINGERPRINTS)] * 4
+    check(connection)
 
 
 def test_without_its_trigger_for_replication_an_index_is_refused(connection):

@@ -170,7 +170,8 @@ BEGIN
         {refusal}
     END IF;
     PERFORM set_config('simsql.added_{id}',
-                       (1 + coalesce(current_setting('simsql.added_{id}', true), '0')::bigint)::text, true);
+                       (1 + coalesce(nullif(current_setting('simsql.added_{id}', true), ''), '0')::bigint)::text,
+                       true);
     IF NEW.{"column"} IS NULL{new_in_no_scope} THEN
         RETURN NULL;
     END IF;
