@@ -517,8 +517,9 @@ class Trial:
             "SELECT * FROM simsql.near(%s::regclass, 0, column_name => %s, scope => %s::jsonb)",
             [index["table"], index["column"], json.dumps(scope) if scope else None],
         )
-        if isinstance(found, psycopg.Error):
+        if isinstance(found, psycopg.Error) and (str(found).startswith("simsql") or found.sqlstate[:2] != "22"):
             return found
+        # Found or not, in a scope that may not be of the new type.
         return self._attempt(
             self.admin,
             "SELECT problem, hint FROM simsql.verify(%s::regclass, %s)",
