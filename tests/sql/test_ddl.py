@@ -22,9 +22,9 @@ def prepared(server):
 
 def test_searches_are_exact_or_refused_whatever_the_owner_does(prepared):
     counts = Counts()
-    for number in range(6):
+    for number in range(4):
         try_case(prepared, counts, random_case(random.Random(f"quick {number}")))
-    assert counts.with_matches > 20
+    assert counts.with_matches > 10
 
 
 @pytest.mark.parametrize("fault", FAULTS)
