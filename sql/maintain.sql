@@ -26,7 +26,7 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege',
                   HINT = 'Call it as the owner of indexes, or as a superuser for all of them.';
     END IF;
-    RETURN jsonb_build_object('until', clock_timestamp() + time_limit, 'left', indexes,
+    RETURN jsonb_build_object('until', clock_timestamp() + time_limit, 'goes_on', true, 'left', indexes,
                               'verified', 0, 'vacuumed', 0, 'skipped', 0, 'failures', '[]'::jsonb);
 END
 $$;
@@ -91,7 +91,8 @@ END
 $$;
 
 -- Runs the next batch, in its own transaction. `state` is null for the first batch and otherwise what the last
--- batch returned; null once nothing is left. An index that somebody else has locked for longer is skipped.
+-- batch returned; null once nothing is left. An index that somebody else has locked is skipped. However short the
+-- time is, a call verifies an index and, if it needs a vacuum, runs a batch of it: `goes_on` is true until then.
 CREATE OR REPLACE FUNCTION simsql._maintain_batch(time_limit interval, state jsonb) RETURNS jsonb
 LANGUAGE plpgsql
 SET lock_timeout = '100ms'
@@ -105,7 +106,9 @@ DECLARE
 BEGIN
     IF state IS NULL THEN
         RETURN simsql._begin_maintain(time_limit);
-    ELSIF jsonb_array_length(state -> 'left') = 0 OR clock_timestamp() >= (state ->> 'until')::timestamptz THEN
+    ELSIF jsonb_array_length(state -> 'left') = 0
+          OR clock_timestamp() >= (state ->> 'until')::timestamptz AND NOT (state ->> 'goes_on')::boolean
+    THEN
         PERFORM simsql._end_maintain(state);
         RETURN NULL;
     END IF;
@@ -138,6 +141,7 @@ BEGIN
     IF done IS NOT NULL THEN
         state := state || jsonb_build_object(done, (state ->> done)::integer + 1);
     END IF;
+    state := state || jsonb_build_object('goes_on', coalesce(done = 'verified', false) AND vacuum IS DISTINCT FROM NULL);
     IF vacuum IS NULL OR vacuum.finished THEN
         RETURN jsonb_set(state, '{left}', (state -> 'left') - 0) - 'vacuum';
     END IF;
