@@ -196,6 +196,7 @@ MEANINGS = {
     "--text": Meaning("TEXT", "Search for this text; - reads it from stdin"),
     "--text-column": Meaning("NAME", "Use this column for the texts"),
     "--text-field": Meaning("NAME", "Read texts from this field or column"),
+    "--time-limit": Meaning("TIME", "Stop after this time, such as 90s, 10min or 2h; the next call goes on"),
     "--where": Meaning("SQL", "Decide only about the rows that meet this condition"),
     "--workers": Meaning(
         "N", "Compute fingerprints in up to this many processes (1 or more); by default, one per core"

@@ -1,4 +1,4 @@
-"""`simsql index ...`: create, list, verify, repair, vacuum, change and drop simhash indexes."""
+"""`simsql index ...`: create, list, verify, repair, change and drop simhash indexes."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -30,7 +30,7 @@ from simsql.hamming import Design
 
 group = typer.Typer(
     name="index",
-    help="Create, list, verify, vacuum and drop simhash indexes.",
+    help="Create, list, verify, change and drop simhash indexes.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -126,7 +126,7 @@ def verify_command(
 
     Print one row per fault: the table, the column, the problem, the object, the number of keys, and the command to
     run. Exit with code 1 if there is a fault, unless --repair has repaired it. Superfluous keys are not faults:
-    simsql index vacuum removes them.
+    simsql maintain removes them.
     """
     if repair and (table is None or column):
         raise UsageError("--repair repairs all indexes of one table: name the table, and leave out --column")
@@ -141,23 +141,6 @@ def verify_command(
         run.remark(f"repaired {len(findings):,} {'fault' if len(findings) == 1 else 'faults'}")
     else:
         raise typer.Exit(1)
-
-
-@command("vacuum", group)
-def vacuum_command(
-    *,
-    table: TableName,
-    column: IndexedColumn = None,
-    run: Working,
-) -> None:
-    """Remove superfluous keys from an index.
-
-    A key is superfluous if no row has it any more, or if it repeats another. Others can read and write meanwhile.
-    Print the number of removed keys.
-    """
-    with run.open() as engine, run.stages().shares("keys") as report:
-        removed = SearchIndex(engine, table, column).vacuum(report=report)
-    print(f"{removed:,} keys removed")
 
 
 @command("change-storage", group)

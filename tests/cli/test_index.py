@@ -118,13 +118,25 @@ def test_a_repair_is_of_one_table():
         run("index", "verify", *arguments, "--repair").failed(2, "--repair repairs all indexes of one table")
 
 
-def test_superfluous_keys_are_no_fault_and_removed(connection, index):
+def test_superfluous_keys_are_no_fault_and_removed(connection, database_url, index):
     create_articles(connection, [1, 3, 5])
+    set_batch_size(connection, 2)
     connection.execute("DELETE FROM article WHERE id < 3")
+    connection.execute("SELECT pg_stat_force_next_flush()")
     assert index("verify", "article", "--column", "fingerprint").done().out == ""
-    assert index("vacuum", "article", "--column", "fingerprint").done().out == "8 keys removed\n"
-    assert index("vacuum", "article").done().out == "0 keys removed\n"
+    maintain = ("maintain", "--time-limit", "2h", "--database", database_url)
+    maintained = run(*maintain).done()
+    assert maintained.out == ""
+    assert "simsql.vacuum: removed 8 keys of public.article(fingerprint)\n" in maintained.err
+    assert maintained.err.endswith("\nindexes verified: 1, vacuumed: 1, skipped: 0\n")
+    assert run(*maintain, "--quiet").done().err == ""
     assert index("verify").done().out == ""
+    connection.execute("DELETE FROM simsql.keys_1_1")
+    repair = "error: PostgreSQL: simsql.maintain: 1 index is not in order: public.article(fingerprint): keys missing"
+    run(*maintain, "--quiet").failed(1, repair, "simsql index verify public.article --repair")
+    for wrong in ("5", "0s", "1 day"):
+        run("maintain", "--time-limit", wrong).failed(2, f"'{wrong}' is not a time such as 90s, 10min or 2h")
+    index("vacuum", "article").failed(2, "simsql index vacuum is now simsql maintain")
 
 
 def test_the_list_and_the_check_say_how_an_index_is(connection, database_url, index):
@@ -140,7 +152,7 @@ def test_the_list_and_the_check_say_how_an_index_is(connection, database_url, in
     assert size > 100 * 4 * 36
     assert unvacuumed == pytest.approx(1 / 3)
     assert datetime.fromisoformat(vacuumed).tzinfo
-    assert hint == "33% of the keys are superfluous: simsql index vacuum public.article --column fingerprint"
+    assert hint == "33% of the keys are superfluous: simsql maintain"
     problem, remedy = hint.split(": ")
     assert (run(*check).code, rows_of(run(*check))) == (1, [[f"public.article(fingerprint): {problem}", remedy]])
     connection.execute("ALTER TABLE article RENAME fingerprint TO print")
@@ -152,7 +164,6 @@ def test_the_list_and_the_check_say_how_an_index_is(connection, database_url, in
 def test_what_postgresql_refuses(table, index):
     index("verify", "article").failed(1, "PostgreSQL: public.article has no simhash index")
     index("verify", "missing", "--repair").failed(1, 'PostgreSQL: relation "missing" does not exist')
-    index("vacuum", "article").failed(1, "PostgreSQL: public.article has no simhash index")
     index("create", "article", "body", "--concurrently").failed(
         1, "simsql.build: column body of public.article is text, not bigint"
     )
@@ -188,7 +199,7 @@ def test_an_interrupted_build_goes_on(table, database_url, index):
 
 def test_help():
     found = run("index", "--help").done()
-    for command in ("create", "list", "verify", "vacuum", "change-storage", "set-default", "drop"):
+    for command in ("create", "list", "verify", "change-storage", "set-default", "drop"):
         assert f" {command} " in found.out
         assert f"Usage: simsql index {command}" in run("index", command, "--help").done().out
 
@@ -210,7 +221,6 @@ def test_an_index_on_a_partitioned_table(connection, database_url, index, option
     assert [json.loads(line)["row"]["id"] for line in found.lines] == [1, 20]
     found = run("pairs", "article", "--distance", 1, "--database", database_url).done()
     assert [tuple(json.loads(line).values())[:2] for line in found.lines] == [(0, 1), (1, 3)]
-    assert index("vacuum", "article").done().out == "0 keys removed\n"
     connection.execute("DROP INDEX simsql_1_2")
     assert [row[2:4] for row in rows_of(index("verify", "article", "--repair").done())] == [
         ["search B-tree missing", "simsql_1_2"]

@@ -81,7 +81,9 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     key_table constant regclass := to_regclass(format('simsql.keys_%s_0', index.id));
-    is_counted constant boolean := simsql._is_counted(key_table) AND simsql._is_counted(index.table_id);
+    -- The statistics of a new key table come after seconds.
+    is_counted constant boolean := simsql._is_counted(key_table) AND simsql._is_counted(index.table_id)
+                                   OR index.vacuumed_at > now() - interval '1 minute';
     keys constant double precision := simsql._estimated_rows(key_table);
     rows constant double precision := simsql._estimated_rows(index.table_id);
     is_grown constant boolean := keys >= 4 * coalesce(index.vacuumed_keys, 0);
