@@ -117,7 +117,7 @@ def _read_time(written: str | timedelta) -> timedelta:
     found = re.fullmatch("([0-9]{1,6})(s|min|h)", str(written))
     if not found or not int(found[1]):
         raise typer.BadParameter(f"{written!r} is not a time such as 90s, 10min or 2h")
-    return int(found[1]) * {"s": timedelta(seconds=1), "min": timedelta(minutes=1), "h": timedelta(hours=1)}[found[2]]
+    return timedelta(seconds=int(found[1]) * {"s": 1, "min": 60, "h": 3600}[found[2]])
 
 
 @command("maintain")

@@ -342,13 +342,13 @@ def maintain(
         if report:
             report((diagnostic.message_primary or "").removeprefix("simsql.maintain: "))
 
+    call = text("CALL simsql.maintain(CAST(:time_limit AS interval))")
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         raw = connection.connection.dbapi_connection
-        heard = [raw] if isinstance(raw, psycopg.Connection) else []  # other drivers report nothing
-        for each in heard:
-            each.add_notice_handler(tell)
+        if isinstance(raw, psycopg.Connection):  # other drivers report nothing
+            raw.add_notice_handler(tell)
         try:
-            connection.execute(text("CALL simsql.maintain(CAST(:time_limit AS interval))"), {"time_limit": time_limit})
+            connection.execute(call, {"time_limit": time_limit})
         finally:
-            for each in heard:
-                each.remove_notice_handler(tell)
+            if isinstance(raw, psycopg.Connection):
+                raw.remove_notice_handler(tell)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 from datetime import datetime
 
@@ -52,6 +53,13 @@ def listed(index):
 
 def rows_of(found):
     return [list(json.loads(line).values()) for line in found.lines]
+
+
+WORD = Recipe(word=1).id
+
+
+def at(url):
+    return "--database", url
 
 
 either_way = pytest.mark.parametrize("options", [[], ["--concurrently"]], ids=["at once", "concurrently"])
@@ -132,7 +140,9 @@ def test_superfluous_keys_are_no_fault_and_removed(connection, database_url, ind
     assert run(*maintain, "--quiet").done().err == ""
     assert index("verify").done().out == ""
     connection.execute("DELETE FROM simsql.keys_1_1")
-    repair = "error: PostgreSQL: simsql.maintain: 1 index is not in order: public.article(fingerprint): keys missing"
+    repair = (
+        "error: PostgreSQL: simsql.maintain: 1 index is not in order: public.article(fingerprint): keys missing"
+    )
     run(*maintain, "--quiet").failed(1, repair, "simsql index verify public.article --repair")
     for wrong in ("5", "0s", "1 day"):
         run("maintain", "--time-limit", wrong).failed(2, f"'{wrong}' is not a time such as 90s, 10min or 2h")
@@ -229,3 +239,46 @@ def test_an_index_on_a_partitioned_table(connection, database_url, index, option
     assert "--storage expression" in index("create", "article", "fingerprint").err
     index("drop", "article").done()
     assert listed(index) == []
+
+
+def test_fingerprints_and_sketches_of_other_texts_are_named(connection, database_url, index):
+    create_table(connection)
+    connection.execute("ALTER TABLE article ADD sketch bigint, ADD word_1 bigint")
+    connection.execute("INSERT INTO article (body) SELECT 'a text, number ' || n FROM generate_series(1, 60) AS n")
+    fill = ("backfill", "article", "--text-column", "body", "--column")
+    run(*fill, "word_1", "--recipe", WORD, *at(database_url)).done()
+    index("create", "article", "fingerprint").done()
+    index("create", "article", "word_1", "--recipe", WORD).done()
+    run(*fill, "fingerprint", "--sketch-column", "sketch", *at(database_url)).done()
+    verify = ("verify", "article", "--texts", "--text-column", "body", "--sketch-column", "sketch")
+    sound = index(*verify).done()
+    assert (sound.out, sound.err) == ("", "0 of 120 rows differ from their texts\nno faults\n")
+    assert index(*verify, "--sample", 7).done().err.startswith("0 of 14 rows differ from their texts\n")
+    connection.execute("UPDATE article SET body = 'other words' WHERE id = 7; DELETE FROM article WHERE id > 50")
+    connection.execute("UPDATE article SET fingerprint = NULL WHERE id = 9")
+    connection.execute("UPDATE article SET sketch = 0 WHERE id = 8")
+    for sample in ((), ("--sample", 0)):
+        found = index(*verify, *sample)
+        assert (found.code, found.err) == (1, "4 of 100 rows differ from their texts\n")
+        rows = sorted([row[1], row[2], row[3]] for row in rows_of(found))
+        assert rows == [
+            ["fingerprint", "missing fingerprint", "9"],
+            ["fingerprint", "stale fingerprint", "7"],
+            ["fingerprint", "stale sketch", "7"],
+            ["fingerprint", "stale sketch", "8"],
+            ["word_1", "stale fingerprint", "7"],
+        ]
+    for command in sorted({row[-1] for row in rows_of(found)}, reverse=True):
+        run(*shlex.split(command)[1:], *at(database_url)).done()
+    assert index(*verify).done().out == ""
+    connection.execute("UPDATE article SET body = id || ' times'")
+    many = index(*verify, "--column", "word_1")
+    assert (many.err, len(many.lines)) == ("50 of 50 rows differ from their texts\n", 40)
+
+
+def test_what_texts_need():
+    for arguments in (["--texts"], ["article", "--texts"], ["article", "--text-column", "body"]):
+        run("index", "verify", *arguments).failed(2, "--texts compares the rows of one table")
+    run("index", "verify", "article", "--sketch-column", "sketch").failed(
+        2, "--sketch-column and --recipe need --texts"
+    )
