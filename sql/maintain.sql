@@ -46,8 +46,10 @@ BEGIN
         RAISE EXCEPTION 'simsql.maintain: % % not in order: %', failures,
                         CASE failures WHEN 1 THEN 'index is' ELSE 'indexes are' END,
                         (SELECT string_agg(f ->> 'problem', '; ') FROM jsonb_array_elements(state -> 'failures') AS f)
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = (SELECT string_agg(DISTINCT f ->> 'hint', ' ')
+            -- The code of the failures, if they have the same.
+            USING ERRCODE = (SELECT CASE count(DISTINCT f ->> 'code') WHEN 1 THEN min(f ->> 'code') ELSE '55000' END
+                               FROM jsonb_array_elements(state -> 'failures') AS f),
+                  HINT = (SELECT coalesce(string_agg(DISTINCT f ->> 'hint', ' '), 'Mend it, and call it again.')
                             FROM jsonb_array_elements(state -> 'failures') AS f);
     END IF;
 END
@@ -69,7 +71,7 @@ BEGIN
     IF findings <> '{}' THEN
         RAISE EXCEPTION USING
             MESSAGE = (SELECT string_agg(format('%s (%s)', f.problem, f.object), ', ') FROM unnest(findings) AS f),
-            HINT = (SELECT string_agg(DISTINCT f.hint, ' ') FROM unnest(findings) AS f),
+            HINT = (SELECT coalesce(string_agg(DISTINCT f.hint, ' '), '') FROM unnest(findings) AS f),
             ERRCODE = CASE findings[1].problem WHEN 'not ready' THEN 'object_in_use'
                       ELSE 'object_not_in_prerequisite_state' END;
     END IF;
@@ -102,6 +104,7 @@ DECLARE
     vacuum simsql._vacuum_state;
     message text;
     hint text;
+    code text;
     done text;
 BEGIN
     IF state IS NULL THEN
@@ -131,11 +134,11 @@ BEGIN
                 vacuum := NULL;
                 done := 'skipped';
             WHEN OTHERS THEN
-                GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+                GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT, code = RETURNED_SQLSTATE;
                 vacuum := NULL;
                 state := jsonb_insert(state, '{failures,-1}', jsonb_build_object(
                     'problem', format('%s(%I): %s', index.table_name, index.column_name, message),
-                    'hint', nullif(hint, '')), insert_after => true);
+                    'hint', nullif(hint, ''), 'code', code), insert_after => true);
         END;
     END IF;
     IF done IS NOT NULL THEN
