@@ -17,7 +17,12 @@ EVERY ?= 10
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint dist format reference soak crashes drops exactness quality bench clean
+# For make trial and make ddl: how long, the seed, and, for a trial, CRASH=1 to kill servers and clients.
+MINUTES ?= 10
+SEED ?=
+CRASH ?=
+
+.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint dist format reference trial ddl drops quality bench clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -118,18 +123,14 @@ format: $(READY) ## lay the code out
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-soak: $(READY) ## twice five minutes of concurrent writers, searches, claims and clean-ups
-	$(BIN)/python tests/soak.py index --seconds 300
-	$(BIN)/python tests/soak.py texts --seconds 300
+trial: $(READY) ## write, search and keep up tables of every kind at random, and compare: make trial MINUTES=60 SEED=1 CRASH=1
+	$(BIN)/python tests/trial --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(CRASH),--crash)
 
-crashes: $(READY) ## kill a server 30 times under six writers, and look for lost rows
-	$(BIN)/python tests/crashes.py --crashes 30
+ddl: $(READY) ## let a table's owner do anything to it, and compare its searches with plain SQL: make ddl MINUTES=60 SEED=1
+	$(BIN)/python tests/ddl.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 drops: $(READY) ## change files between runs of dedup, apply the drop lists, and look for lost texts
 	$(BIN)/python tests/drops.py --examples 300
-
-exactness: $(READY) ## compare every search on every kind of table with brute force, while the tables change
-	$(BIN)/python tests/exactness.py
 
 quality: $(READY) ## measure recipes and decisions on texts in three scripts: make quality SIMSQL_SHARED=folder
 	$(BIN)/python -m benchmarks.charts
