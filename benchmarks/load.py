@@ -6,7 +6,7 @@ the index grows while the table changes, with scheduled maintenance and without.
 
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, get_args
@@ -29,12 +29,14 @@ RESULTS = Path(__file__).parent / "results"
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
 _TABLE = "article"
 _FEW, _MANY = 8, 64
-_PARTS = (mixture.CLAIM, mixture.INSERT, mixture.BOTH, mixture.TOGETHER)
+_ALONE = (mixture.CLAIM, mixture.INSERT)
+_PARTS = (*_ALONE, mixture.TOGETHER, mixture.BOTH, mixture.NOTHING)
 _ROUNDS = 2
 # Shares of the time: the mixture, the parts of a claim before an insert, and a course.
 _LADDER, _CLAIMS, _COURSE = 0.4, 0.12, 0.2
 # The table that changes all over has fewer rows, so that it changes several times.
 _CHANGING = 5
+_FEWEST = 1000
 # Autovacuum comes as often as the short time needs; by default it comes each minute.
 _SETTINGS = {"autovacuum": "on", "autovacuum_naptime": "1s"}
 # The bars.
@@ -62,8 +64,7 @@ class Load:
 
     def price(self, durable: bool, name: str) -> float:
         """Return how many times as long a claim and an insert take as the slower of both alone."""
-        alone = (mixture.CLAIM, mixture.INSERT)
-        return self.seconds(durable, name) / max(self.seconds(durable, part) for part in alone)
+        return self.seconds(durable, name) / max(self.seconds(durable, part) for part in _ALONE)
 
     def problems(self) -> list[str]:
         """Return which bars were missed."""
@@ -121,7 +122,7 @@ class Bench:
                 self.pgbench,
                 storage,
                 maintained=maintained,
-                rows=max(1000, self.rows // _CHANGING),
+                rows=max(_FEWEST, self.rows // _CHANGING),
                 seconds=_COURSE * self.seconds,
                 seed=self.seed,
             )
@@ -129,109 +130,90 @@ class Bench:
         return load
 
     def _options(self, clients: int, seconds: float) -> list[str]:
-        return mixture.options(clients, self.rows, self.seed, f"--time={max(1, round(seconds))}")
+        return mixture.options(clients, self.rows, self.seed, mixture.limit(seconds))
 
 
 def describe(load: Load) -> str:
     """Return all that was measured of a storage, as Markdown."""
     names = list(mixture.mixture(_TABLE))
-    mixed = {f"{clients}": run for clients, run in load.mixed.items()}
-    busiest = load.mixed[_MANY]
+    courses = {course.name: course.mixture for course in load.courses}
     parts = [
         f"## Storage `{load.storage}`",
-        f"Clients, milliseconds of the last {1 - WARM_UP:.0%} of each run:",
-        mixture.latency_table(mixed, names),
+        f"### By the number of clients, the last {1 - WARM_UP:.0%} of each run",
+        mixture.latency_table({f"{clients}": run for clients, run in load.mixed.items()}, names),
         f"{_MANY} clients: {1 / load.slowdown():.2f} times the throughput of {_FEW}; pgbench itself took"
-        f" {busiest.processor:.0%} of one core. {load.checked} searches afterwards equal brute force.",
+        f" {load.mixed[_MANY].processor:.0%} of one core. {load.checked} searches afterwards equal brute force.",
         "\n".join(f"- {clients} clients: {waits}" for clients, waits in load.waits.items()),
         f"### A claim before an insert, {_FEW} clients",
         _parts_table(load),
+        "### A table that changes",
+        mixture.latency_table(courses, names),
     ]
     for course in load.courses:
-        parts += [f"### {course.name}", f"```text\n{upkeep.course_table(course)}\n```", _describe_course(course)]
+        parts += [
+            f"{course.name}: {upkeep.describe_course(course)}",
+            f"```text\n{upkeep.course_table(course)}\n```",
+        ]
     return "\n\n".join(parts)
 
 
 def _parts_table(load: Load) -> str:
+    """Return the throughput of claims and inserts, and x, how many times as long as the slower part each takes."""
     lines = [
-        markdown_line(["", "transactions a second", "x", "the same, not waiting for the disk", "x"]),
+        markdown_line(["transactions a second", "durable", "x", "not waiting for the disk", "x"]),
         markdown_line(["---", "---:", "---:", "---:", "---:"]),
     ]
     for name in _PARTS:
         cells = [name]
         for durable in (True, False):
-            price = f"{load.price(durable, name):.2f}" if name not in (mixture.CLAIM, mixture.INSERT) else ""
-            cells += [f"{1 / load.seconds(durable, name):,.0f}", price]
+            cells += [f"{1 / load.seconds(durable, name):,.0f}", f"{load.price(durable, name):.2f}"]
         lines.append(markdown_line(cells))
     return "\n".join(lines)
 
 
-def _describe_course(course: upkeep.Course) -> str:
-    sizes = f"In the last third, everything took up to {course.growth():.2f} times the space of the second third."
-    jobs = f" {len(course.maintenance)} times maintained, in {max(course.maintenance, default=0):.1f} s at most."
-    searches = mixture.percentiles(course.mixture, mixture.NEAR)
-    return (
-        f"{sizes}{jobs if course.maintenance else ''} {course.mixture.rate:,.0f} transactions a second;"
-        f" {mixture.NEAR}: {' / '.join(f'{value:.3g}' for value in searches)} ms."
-    )
-
-
 def draw(loads: Sequence[Load]) -> str:
-    """Return the chart."""
-    courses = [course for load in loads for course in load.courses]
-    by_clients: Mapping[str, dict[str, list[tuple[float, float]]]] = {
-        "transactions a second": {
-            f"{load.storage}, maintained": [(place, run.rate) for place, run in enumerate(load.mixed.values())]
-            for load in loads
-        },
-        "milliseconds of near at 3, p50 to p99": {},
-    }
-    panels = [_panel(title, "clients, as powers of 2", lines) for title, lines in by_clients.items() if lines]
-    latencies = [
-        Line(
-            f"{load.storage}, maintained",
-            [
-                (place, Estimate(middle, middle, high))
-                for place, (middle, high, _) in enumerate(
-                    mixture.percentiles(run, mixture.NEAR) for run in load.mixed.values()
-                )
-            ],
-        )
-        for load in loads
+    """Return the chart: throughput and latency by the number of clients, and the courses."""
+    throughput, latency, sizes, shares = ([] for _ in range(4))
+    for load in loads:
+        courses = {course.maintained: course for course in load.courses}
+        by_clients = list(enumerate(load.mixed.values()))
+        throughput.append(_line(courses[True].name, [(place, run.rate) for place, run in by_clients]))
+        near = [(place, mixture.percentiles(run, mixture.NEAR)) for place, run in by_clients]
+        points = [(place, Estimate(found[0], found[0], found[1])) for place, found in near if found]
+        latency.append(Line(courses[True].name, points))
+        for course in load.courses:
+            sizes.append(_line(course.name, [(look.seconds, look.index_bytes / 1e6) for look in course.looks]))
+            shares.append(_line(course.name, [(look.seconds, look.unvacuumed) for look in course.looks]))
+    clients = "clients, as powers of 2"
+    panels = [
+        ("transactions a second", clients, throughput),
+        ("near, distance 3: ms, p50 up to p99", clients, latency),
+        ("MB of the index, while its table changes", "seconds", sizes),
+        ("share that a vacuum would clean up", "seconds", shares),
     ]
-    top = max(point.high or 0.0 for line in latencies for _, point in line.points)
-    panels.append(Panel("near at 3: ms, p50 up to p99", "clients, as powers of 2", latencies, top))
-    panels.append(
-        _panel(
-            "MB of the index",
-            "seconds",
-            {course.name: [(look.seconds, look.index_bytes / 1e6) for look in course.looks] for course in courses},
-        )
-    )
-    panels.append(
-        _panel(
-            "share that a vacuum would clean up",
-            "seconds",
-            {course.name: [(look.seconds, look.unvacuumed) for look in course.looks] for course in courses},
-        )
-    )
-    return draw_chart(panels)
+    return draw_chart([Panel(*panel, _highest(panel[-1])) for panel in panels])
 
 
-def _panel(title: str, x_title: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Panel:
-    drawn = [
-        Line(name, [(x, Estimate(value, value, value)) for x, value in points]) for name, points in lines.items()
-    ]
-    top = max((value for points in lines.values() for _, value in points), default=1.0)
-    return Panel(title, x_title, drawn, top or 1.0)
+def _line(name: str, points: Sequence[tuple[float, float]]) -> Line:
+    return Line(name, [(x, Estimate(value, value, value)) for x, value in points])
 
 
-def measure(rows: int, minutes: float, seed: int, folder: Path, chart: Path) -> int:
-    """Measure both storages, print everything and draw the chart. Return the exit code.
+def _highest(lines: Sequence[Line]) -> float:
+    return max((value.high or 0.0 for line in lines for _, value in line.points), default=0.0) or 1.0
+
+
+def measure(
+    rows: int,
+    minutes: float,
+    seed: int,
+    folder: Path,
+    chart: Path,
+    storages: Sequence[Storage] = get_args(Storage),
+) -> int:
+    """Measure storages, print everything and draw the chart. Return the exit code.
 
     0: all is well; 1: a bar was missed, or a result was wrong; 2: it could not be measured.
     """
-    storages: tuple[Storage, ...] = get_args(Storage)
     pgbench = find_pgbench()
     if pgbench is None:
         print("pgbench is not installed", file=sys.stderr)
@@ -266,8 +248,8 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    rows: Annotated[int, typer.Option(min=1000, help="Rows of the table.")] = 1_000_000,
-    minutes: Annotated[float, typer.Option(min=0.1, help="Minutes of load in all.")] = 10,
+    rows: Annotated[int, typer.Option(min=_FEWEST, help="Rows of the table.")] = 1_000_000,
+    minutes: Annotated[float, typer.Option(min=0, help="Minutes of load in all.")] = 10,
     seed: Annotated[int, typer.Option(help="Of the data and of the clients' choices.")] = 1,
     folder: Annotated[
         Path | None, typer.Option(file_okay=False, exists=True, help="Where the server's folder is made.")

@@ -20,6 +20,8 @@ DISTANCE = 3
 NEAR, FAR, ROWS = "near, distance 3", "near, distance 7", "near_rows, distance 3"
 INSERT, UPDATE, DELETE = "insert", "update of the fingerprint", "delete"
 CLAIM, BOTH, TOGETHER = "claim", "claim and insert", "claim and insert in one statement"
+NOTHING = "four statements that do nothing"
+UNLESS_FOUND = f"{BOTH} unless found"
 _PERCENTILES = (50, 99, 99.9)
 _MULTIPLIER, _SHIFT, _LENGTH = 0xC6A4A7935BD1E995, 47, 0x35253C9ADE8F4CA8
 # A row of the table, or none in half of the cases; and its fingerprint, two bits away.
@@ -79,11 +81,12 @@ def all_scripts(table: str) -> Mapping[str, Script]:
         UPDATE: Script(f"{RANDOM_QUERY}{_SOME_ROW}UPDATE {table} SET fingerprint = :q WHERE id = :id;\n", 10),
         DELETE: Script(f"{_SOME_ROW}DELETE FROM {table} WHERE id = :id;\n", 5),
         # What a service does with a new text: half of them have a near-duplicate.
-        f"{BOTH} unless found": Script(
+        UNLESS_FOUND: Script(
             f"{_QUERY}BEGIN;\nSELECT count(*) AS found FROM {claim} \\gset\n"
             f"\\if :found = 0\n{insert}\\endif\nCOMMIT;\n",
             5,
         ),
+        NOTHING: Script("BEGIN;\nSELECT 1;\nSELECT 1;\nCOMMIT;\n", 0),
         CLAIM: Script(f"{RANDOM_QUERY}SELECT * FROM {claim};\n", 0),
         BOTH: Script(f"{RANDOM_QUERY}BEGIN;\nSELECT * FROM {claim};\n{insert}COMMIT;\n", 0),
         TOGETHER: Script(
@@ -134,9 +137,9 @@ def check_searches(connection: psycopg.Connection, table: str, rows: int, seed: 
 
 
 def percentiles(run: Run, name: str) -> Sequence[float]:
-    """Return p50, p99 and p99.9 of a transaction, in milliseconds; zeros if there was none."""
+    """Return p50, p99 and p99.9 of a transaction, in milliseconds; nothing if there was none."""
     latencies = run.latencies(name)
-    return np.percentile(latencies, _PERCENTILES).tolist() if latencies.size else [0.0] * len(_PERCENTILES)
+    return np.percentile(latencies, _PERCENTILES).tolist() if latencies.size else []
 
 
 def latency_table(runs: Mapping[str, Run], names: Sequence[str]) -> str:
@@ -182,6 +185,11 @@ def describe_waits(found: Counter[str]) -> str:
     return ", ".join(
         f"{what} {number / total:.0%}" for what, number in found.most_common(5) if number > total / 100
     )
+
+
+def limit(seconds: float) -> str:
+    """Return the option of pgbench that ends a run; in less than a second, each client has ten transactions."""
+    return f"--time={round(seconds)}" if seconds >= 1 else "--transactions=10"
 
 
 def options(clients: int, rows: int, seed: int, *limits: str) -> list[str]:

@@ -140,8 +140,8 @@ def _run(
         capture_output=True,
         text=True,
     )
-    if done.returncode:
-        raise SimsqlError(f"pgbench failed: {done.stderr.strip()}")
+    if done.returncode or "number of failed transactions: 0 " not in done.stdout:
+        raise SimsqlError(f"pgbench failed: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
 
 

@@ -51,7 +51,7 @@ def settings() -> dict[str, str]:
 def run_server(
     parent: Path, rows: int, grow_to: int, changed: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[PostgresServer]:
-    """Start a new server with simsql installed in its database `postgres`, below `parent`; some settings may change.
+    """Start a new server with simsql installed in its database `postgres`, below `parent`.
 
     Raises SimsqlError if the disk has no space for the tables of a run, or the wheel is not installed.
     """

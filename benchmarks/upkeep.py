@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psycopg
-from psycopg import sql
 
 from benchmarks import mixture
 from benchmarks.figures import format_table
@@ -62,12 +62,9 @@ class Course:
 
     def growth(self) -> float:
         """Return how much larger the database was in the last third than in the second: 1 is not at all."""
-        end = self.looks[-1].seconds
-        sizes = [
-            [look.database_bytes for look in self.looks if third <= 3 * look.seconds / end <= third + 1]
-            for third in (1, 2)
-        ]
-        return float(np.max(sizes[1]) / np.max(sizes[0]))
+        third = self.looks[-1].seconds / 3
+        second = max(look.database_bytes for look in self.looks if look.seconds < 2 * third)
+        return max(look.database_bytes for look in self.looks) / second
 
     def problems(self) -> list[str]:
         """Return what the index must not do: grow without a bound, or not say what it needs."""
@@ -107,20 +104,19 @@ def follow(
                 " autovacuum_vacuum_insert_scale_factor = 0.05)"
             )
         pool = stack.enter_context(ThreadPoolExecutor())
-        transactions = max(1, TURNOVER * rows // _BATCH)
-        limits = f"--transactions={transactions}", f"--rate={transactions / seconds}"
-        scripts = {"recompute": mixture.recompute(TABLE, min(_BATCH, rows))}
+        transactions = TURNOVER * rows // _BATCH
+        limits = [f"--transactions={transactions}"]
+        if seconds:
+            limits.append(f"--rate={transactions / seconds}")
+        job = {"recompute": mixture.recompute(TABLE, _BATCH)}
         start = time.monotonic()
-        changing = pool.submit(
-            log_pgbench, pgbench, connections[0], scripts, mixture.options(1, rows, seed, *limits)
-        )
-        limit = f"--time={max(1, round(seconds))}"
+        changing = pool.submit(log_pgbench, pgbench, connections[0], job, mixture.options(1, rows, seed, *limits))
         mixed = pool.submit(
             log_pgbench,
             pgbench,
             connections[0],
             mixture.mixture(TABLE),
-            mixture.options(_CLIENTS, rows, seed, limit),
+            mixture.options(_CLIENTS, rows, seed, mixture.limit(seconds)),
         )
         maintenance = (
             pool.submit(_maintain_until, connections[1], changing, seconds / _NIGHTS) if maintained else None
@@ -128,8 +124,7 @@ def follow(
         looks = list(_look_until(connections[2], storage, changing, start, seconds / _LOOKS))
         changing.result()
         course = Course(storage, maintained, looks, mixed.result(), maintenance.result() if maintenance else [])
-        # The last maintenance came after the last change.
-        looks.append(_look(connections[2], storage, start))
+        looks.append(_look(connections[2], storage, start))  # after the last maintenance
         mixture.drop_table(connections[2], TABLE)
     return course
 
@@ -191,17 +186,18 @@ def _look(connection: psycopg.Connection, storage: Storage, start: float) -> Loo
     return Look(time.monotonic() - start, size, index_size, superfluous, unvacuumed, hint, is_large)
 
 
-def _row(connection: psycopg.Connection, statement: str, *parameters: object) -> tuple[int, ...]:
-    row = connection.execute(sql.SQL(statement), parameters).fetchone()
+def _row(connection: psycopg.Connection, statement: str, *parameters: object) -> tuple[Any, ...]:
+    row = connection.execute(statement.encode(), parameters).fetchone()
     assert row is not None
     return row
 
 
-def course_table(course: Course, lines: int = 6) -> str:
+def course_table(course: Course, lines: int = 8) -> str:
     """Return what became of an index, at some of the moments."""
     chosen = np.unique(np.linspace(0, len(course.looks) - 1, lines).astype(int))
+    numbers = ["seconds", "database MB", "index MB", "superfluous keys", "unvacuumed"]
     return format_table(
-        ["seconds", "database MB", "index MB", "superfluous keys", "unvacuumed", "what the index says"],
+        [*numbers, "what the index says"],
         [
             [
                 f"{look.seconds:.0f}",
@@ -213,5 +209,13 @@ def course_table(course: Course, lines: int = 6) -> str:
             ]
             for look in (course.looks[place] for place in chosen)
         ],
-        {"seconds", "database MB", "index MB", "superfluous keys", "unvacuumed"},
+        numbers,
     )
+
+
+def describe_course(course: Course) -> str:
+    """Return how it grew and how often it was maintained."""
+    grown = f"The last third needed {course.growth():.2f} times the space of the thirds before."
+    if not course.maintenance:
+        return grown
+    return f"{grown} Maintained {len(course.maintenance)} times, in {max(course.maintenance):.1f} s at most."
