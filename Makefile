@@ -13,7 +13,7 @@ ENGINES := .venv-engines
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines lint dist format reference soak crashes drops exactness quality bench clean
+.PHONY: help demo test test-pgbouncer test-oldest test-engines lint dist format reference soak crashes drops exactness quality bench load clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -124,6 +124,9 @@ $(BENCH_READY): $(READY)
 
 bench: $(BENCH_READY) ## measure simsql and its peers side by side: make bench ROWS=10000000
 	$(BIN)/python -m benchmarks --rows $(ROWS) $(OPTIONS)
+
+load: $(READY) ## searches and writes by 1 to 64 clients, and how an index grows: make load ROWS=1000000 MINUTES=10
+	$(BIN)/python -m benchmarks.load --rows $(ROWS) --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
 
 clean: ## remove what make has made
 	rm -rf $(VENV) $(OLDEST) $(ENGINES) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

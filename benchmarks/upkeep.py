@@ -93,13 +93,13 @@ def follow(
 ) -> Course:
     """Create a table with an index and change it for about as long; drop it."""
     with contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(connect(cluster)) for _ in range(3)]
-        mixture.create_table(connections[0], TABLE, rows, seed, storage)
+        connection, watcher = (stack.enter_context(connect(cluster)) for _ in range(2))
+        mixture.create_table(connection, TABLE, rows, seed, storage)
         if not maintained:
-            _switch_autovacuum_off(connections[0])
+            _switch_autovacuum_off(connection)
         elif storage == "expression":
             # As docs/how-it-works.md advises.
-            connections[0].execute(
+            connection.execute(
                 f"ALTER TABLE {TABLE} SET (autovacuum_vacuum_scale_factor = 0.005,"
                 " autovacuum_vacuum_insert_scale_factor = 0.05)"
             )
@@ -110,22 +110,20 @@ def follow(
             limits.append(f"--rate={transactions / seconds}")
         job = {"recompute": mixture.recompute(TABLE, _BATCH)}
         start = time.monotonic()
-        changing = pool.submit(log_pgbench, pgbench, connections[0], job, mixture.options(1, rows, seed, *limits))
+        changing = pool.submit(log_pgbench, pgbench, connection, job, mixture.options(1, rows, seed, *limits))
         mixed = pool.submit(
             log_pgbench,
             pgbench,
-            connections[0],
+            connection,
             mixture.mixture(TABLE),
             mixture.options(_CLIENTS, rows, seed, mixture.limit(seconds)),
         )
-        maintenance = (
-            pool.submit(_maintain_until, connections[1], changing, seconds / _NIGHTS) if maintained else None
-        )
-        looks = list(_look_until(connections[2], storage, changing, start, seconds / _LOOKS))
+        maintenance = pool.submit(_maintain_until, cluster, changing, seconds / _NIGHTS) if maintained else None
+        looks = list(_look_until(watcher, storage, changing, start, seconds / _LOOKS))
         changing.result()
         course = Course(storage, maintained, looks, mixed.result(), maintenance.result() if maintenance else [])
-        looks.append(_look(connections[2], storage, start))  # after the last maintenance
-        mixture.drop_table(connections[2], TABLE)
+        looks.append(_look(watcher, storage, start))  # after the last maintenance
+        mixture.drop_table(watcher, TABLE)
     return course
 
 
@@ -140,19 +138,21 @@ def _switch_autovacuum_off(connection: psycopg.Connection) -> None:
         connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)".encode())
 
 
-def _maintain_until(connection: psycopg.Connection, done: Future[Run], pause: float) -> list[float]:
+def _maintain_until(cluster: PostgresServer, done: Future[Run], pause: float) -> list[float]:
     """Maintain the index as a nightly job does, until all changes are made and once more."""
     taken = []
-    while True:
-        is_last = done.done()
-        start = time.monotonic()
-        connection.execute(f"CALL simsql.vacuum('{TABLE}')".encode())
-        connection.execute(f"VACUUM (ANALYZE) {TABLE}".encode())
-        taken.append(time.monotonic() - start)
-        if is_last:
-            return taken
-        with contextlib.suppress(TimeoutError):
-            done.exception(timeout=pause)
+    # A connection reports what it has deleted when it is closed, at the latest.
+    with connect(cluster) as connection:
+        while True:
+            is_last = done.done()
+            start = time.monotonic()
+            connection.execute(f"CALL simsql.vacuum('{TABLE}')".encode())
+            connection.execute(f"VACUUM (ANALYZE) {TABLE}".encode())
+            taken.append(time.monotonic() - start)
+            if is_last:
+                return taken
+            with contextlib.suppress(TimeoutError):
+                done.exception(timeout=pause)
 
 
 def _look_until(
