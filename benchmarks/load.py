@@ -4,6 +4,7 @@ For each storage: a mixture of searches and writes by 1 to 64 clients, what a cl
 the index grows while the table changes, with scheduled maintenance and without. pgbench is all clients.
 """
 
+import math
 import signal
 import sys
 from collections.abc import Sequence
@@ -175,20 +176,19 @@ def draw(loads: Sequence[Load]) -> str:
     """Return the chart: throughput and latency by the number of clients, and the courses."""
     throughput, latency, sizes, shares = ([] for _ in range(4))
     for load in loads:
-        courses = {course.maintained: course for course in load.courses}
         by_clients = list(enumerate(load.mixed.values()))
-        throughput.append(_line(courses[True].name, [(place, run.rate) for place, run in by_clients]))
+        throughput.append(_line(load.storage, [(place, run.rate / 1000) for place, run in by_clients]))
         near = [(place, mixture.percentiles(run, mixture.NEAR)) for place, run in by_clients]
         points = [(place, Estimate(found[0], found[0], found[1])) for place, found in near if found]
-        latency.append(Line(courses[True].name, points))
+        latency.append(Line(load.storage, points))
         for course in load.courses:
             sizes.append(_line(course.name, [(look.seconds, look.index_bytes / 1e6) for look in course.looks]))
             shares.append(_line(course.name, [(look.seconds, look.unvacuumed) for look in course.looks]))
     clients = "clients, as powers of 2"
     panels = [
-        ("transactions a second", clients, throughput),
+        ("thousand transactions a second", clients, throughput),
         ("near, distance 3: ms, p50 up to p99", clients, latency),
-        ("MB of the index, while its table changes", "seconds", sizes),
+        ("MB of the index of a changing table", "seconds", sizes),
         ("share that a vacuum would clean up", "seconds", shares),
     ]
     return draw_chart([Panel(*panel, _highest(panel[-1])) for panel in panels])
@@ -199,7 +199,12 @@ def _line(name: str, points: Sequence[tuple[float, float]]) -> Line:
 
 
 def _highest(lines: Sequence[Line]) -> float:
-    return max((value.high or 0.0 for line in lines for _, value in line.points), default=0.0) or 1.0
+    """Return a round number above all values, or 1."""
+    highest = max((value.high or 0.0 for line in lines for _, value in line.points), default=0.0)
+    if not highest:
+        return 1.0
+    step = 10.0 ** math.floor(math.log10(highest)) / 2
+    return math.ceil(highest / step) * step
 
 
 def measure(

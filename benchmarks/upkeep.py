@@ -58,7 +58,7 @@ class Course:
     @property
     def name(self) -> str:
         """What tells this course from the others."""
-        return f"{self.storage}, {'maintained' if self.maintained else 'not'}"
+        return self.storage if self.maintained else f"{self.storage}, no upkeep"
 
     def growth(self) -> float:
         """Return how much larger the database was in the last third than in the second: 1 is not at all."""
@@ -97,12 +97,6 @@ def follow(
         mixture.create_table(connection, TABLE, rows, seed, storage)
         if not maintained:
             _switch_autovacuum_off(connection)
-        elif storage == "expression":
-            # As docs/how-it-works.md advises.
-            connection.execute(
-                f"ALTER TABLE {TABLE} SET (autovacuum_vacuum_scale_factor = 0.005,"
-                " autovacuum_vacuum_insert_scale_factor = 0.05)"
-            )
         pool = stack.enter_context(ThreadPoolExecutor())
         transactions = TURNOVER * rows // _BATCH
         limits = [f"--transactions={transactions}"]

@@ -171,7 +171,7 @@ def test_load_is_measured_and_the_index_followed(
     assert "all bars are met" in shown.out
     assert "200 searches afterwards equal brute force" in shown.out
     assert all(f"\n| {name} | " in shown.out for name in [*mixture.mixture("article"), *load._PARTS])
-    assert {"tables, maintained", "tables, not"} <= set(re.findall(">([^<]+)</text>", chart.read_text()))
+    assert {"tables", "tables, no upkeep"} <= set(re.findall(">([^<]+)</text>", chart.read_text()))
     assert list(options.folder.glob("simsql-benchmarks-*")) == []
 
 
