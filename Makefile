@@ -13,7 +13,7 @@ ENGINES := .venv-engines
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines lint dist format reference soak crashes drops exactness quality bench load clean
+.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability lint dist format reference soak crashes drops exactness quality bench load clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -52,6 +52,9 @@ $(OLDEST)/.ready: pyproject.toml tests/oldest.py
 test-oldest: $(OLDEST)/.ready ## run the tests of models and migrations with the lowest versions that are allowed
 	$(OLDEST)/bin/simsql --help > /dev/null
 	$(OLDEST)/bin/python -m pytest tests/alembic tests/django tests/sqlalchemy
+
+reliability: $(READY) ## run the tests of faults, slow ones too, and write docs/reliability.md
+	$(BIN)/python -m pytest -rs --numprocesses 2 -m fault --reliability
 
 $(ENGINES)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(ENGINES)
