@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,7 @@ def follow(
             limits.append(f"--rate={transactions / seconds}")
         job = {"recompute": mixture.recompute(TABLE, _BATCH)}
         start = time.monotonic()
+        looks = [_look(watcher, storage, start)]
         changing = pool.submit(log_pgbench, pgbench, connection, job, mixture.options(1, rows, seed, *limits))
         mixed = pool.submit(
             log_pgbench,
@@ -112,8 +113,9 @@ def follow(
             mixture.mixture(TABLE),
             mixture.options(_CLIENTS, rows, seed, mixture.limit(seconds)),
         )
-        maintenance = pool.submit(_maintain_until, cluster, changing, seconds / _NIGHTS) if maintained else None
-        looks = list(_look_until(watcher, storage, changing, start, seconds / _LOOKS))
+        writers = (changing, mixed)
+        maintenance = pool.submit(_maintain_until, cluster, writers, seconds / _NIGHTS) if maintained else None
+        looks.extend(_look_until(watcher, storage, writers, start, seconds / _LOOKS))
         changing.result()
         course = Course(storage, maintained, looks, mixed.result(), maintenance.result() if maintenance else [])
         looks.append(_look(watcher, storage, start))  # after the last maintenance
@@ -132,30 +134,27 @@ def _switch_autovacuum_off(connection: psycopg.Connection) -> None:
         connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)".encode())
 
 
-def _maintain_until(cluster: PostgresServer, done: Future[Run], pause: float) -> list[float]:
-    """Maintain the index as a nightly job does, until all changes are made and once more."""
+def _maintain_until(cluster: PostgresServer, writers: Sequence[Future[Run]], pause: float) -> list[float]:
+    """Maintain the index as a nightly job does, until all writers are done and once more."""
     taken = []
     # A connection reports what it has deleted when it is closed, at the latest.
     with connect(cluster) as connection:
         while True:
-            is_last = done.done()
+            is_last = not wait(writers, timeout=0).not_done
             start = time.monotonic()
             connection.execute(f"CALL simsql.vacuum('{TABLE}')".encode())
             connection.execute(f"VACUUM (ANALYZE) {TABLE}".encode())
             taken.append(time.monotonic() - start)
             if is_last:
                 return taken
-            with contextlib.suppress(TimeoutError):
-                done.exception(timeout=pause)
+            wait(writers, timeout=pause)
 
 
 def _look_until(
-    connection: psycopg.Connection, storage: Storage, done: Future[Run], start: float, pause: float
+    connection: psycopg.Connection, storage: Storage, writers: Sequence[Future[Run]], start: float, pause: float
 ) -> Iterator[Look]:
-    while not done.done():
+    while wait(writers, timeout=pause).not_done:
         yield _look(connection, storage, start)
-        with contextlib.suppress(TimeoutError):
-            done.exception(timeout=pause)
 
 
 def _look(connection: psycopg.Connection, storage: Storage, start: float) -> Look:
