@@ -6,14 +6,23 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 DIST_READY := $(VENV)/.dist-ready
+MUTANTS_READY := $(VENV)/.mutants-ready
 OLDEST := .venv-oldest
 ENGINES := .venv-engines
+
+# For make mutants: every how many changes to the SQL are tried.
+EVERY ?= 10
 
 # For make bench: rows of the table, and further options (make bench OPTIONS=--help).
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability lint dist format reference soak crashes drops exactness quality bench load clean
+# For make trial and make load: how long, and the seed; for make trial, and CRASH=1 to kill servers and clients.
+MINUTES ?= 10
+SEED ?=
+CRASH ?=
+
+.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint dist format reference trial drops quality bench load clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +45,21 @@ demo: $(READY) ## find near-duplicates among the texts of the installed packages
 
 test: $(READY) ## run the tests against every PostgreSQL there is
 	$(BIN)/python -m pytest -rs --numprocesses 2
+
+coverage: $(READY) ## run the tests, and fail if they leave more than a twentieth of simsql/ untested
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest -rs --numprocesses 2
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
+
+$(MUTANTS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --group mutants
+	@touch $@
+
+# Both go on for hours. mutmut goes on where it was interrupted, and `mutmut results` shows what no test noticed.
+mutants: $(MUTANTS_READY) ## change the code of pairs, votes, decisions and SQL bit by bit: do the tests notice?
+	$(BIN)/mutmut run
+	$(BIN)/python tests/sql_mutants.py --every $(EVERY)
 
 test-pgbouncer: $(READY) ## run the tests of databases, models, migrations, commands and pages through PgBouncer
 	@command -v pgbouncer > /dev/null || test -x /usr/sbin/pgbouncer || { echo "PgBouncer is missing: apt-get install pgbouncer"; exit 1; }
@@ -99,18 +123,11 @@ format: $(READY) ## lay the code out
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-soak: $(READY) ## twice five minutes of concurrent writers, searches, claims and clean-ups
-	$(BIN)/python tests/soak.py index --seconds 300
-	$(BIN)/python tests/soak.py texts --seconds 300
-
-crashes: $(READY) ## kill a server 30 times under six writers, and look for lost rows
-	$(BIN)/python tests/crashes.py --crashes 30
+trial: $(READY) ## write, search and keep up tables of every kind at random, and compare: make trial MINUTES=60 SEED=1 CRASH=1
+	$(BIN)/python tests/trial --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(CRASH),--crash)
 
 drops: $(READY) ## change files between runs of dedup, apply the drop lists, and look for lost texts
 	$(BIN)/python tests/drops.py --examples 300
-
-exactness: $(READY) ## compare every search on every kind of table with brute force, while the tables change
-	$(BIN)/python tests/exactness.py
 
 quality: $(READY) ## measure recipes and decisions on texts in three scripts: make quality SIMSQL_SHARED=folder
 	$(BIN)/python -m benchmarks.charts
@@ -129,7 +146,7 @@ bench: $(BENCH_READY) ## measure simsql and its peers side by side: make bench R
 	$(BIN)/python -m benchmarks --rows $(ROWS) $(OPTIONS)
 
 load: $(READY) ## searches and writes by 1 to 64 clients, and how an index grows: make load ROWS=1000000 MINUTES=10
-	$(BIN)/python -m benchmarks.load --rows $(ROWS) --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
+	$(BIN)/python -m benchmarks.load --rows $(ROWS) --minutes $(MINUTES) --seed $(or $(SEED),1)
 
 clean: ## remove what make has made
-	rm -rf $(VENV) $(OLDEST) $(ENGINES) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) $(ENGINES) build dist mutants .coverage* .sql-mutants.json .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

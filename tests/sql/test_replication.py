@@ -165,7 +165,7 @@ def test_a_vacuum_of_the_publisher_leaves_the_keys_of_the_subscriber(connection,
     with subscription(connection, subscriber, options=", copy_data = false", tables="ALL TABLES") as name:
         connection.execute("UPDATE article SET fingerprint = fingerprint # 1")
         connection.execute("UPDATE article SET fingerprint = fingerprint # 1")
-        wait_for(subscriber, rows_of(connection))
+        wait_until_applied(connection, name)
         subscriber.execute("CALL simsql.vacuum('article')")
         connection.execute("CALL simsql.vacuum('article')")
         wait_until_applied(connection, name)
@@ -207,3 +207,27 @@ def test_a_schema_restored_without_its_data_gets_its_indexes_by_the_initial_copy
         wait_for(restored, rows_of(connection))
         check(restored)
     examine(restored, dict(rows_of(connection)))
+
+
+def test_a_large_transaction_is_applied_while_it_runs(connection, subscriber, examine):
+    """In parts, by several workers from PostgreSQL 16 on, and without what a savepoint takes back."""
+    for side in (connection, subscriber):
+        create_articles(side, FINGERPRINTS)
+    streaming = "parallel" if connection.info.server_version >= 160000 else "on"
+    options = f", copy_data = false, streaming = {streaming}"
+    settings = "-c logical_decoding_work_mem=64kB"
+    insert = "INSERT INTO article (fingerprint) SELECT n * 1000 + %s FROM generate_series(1, 400) AS n"
+    with subscription(connection, subscriber, options=options, settings=settings) as name:
+        with connection.transaction():
+            connection.execute(insert, [1])
+            with connection.transaction(force_rollback=True):
+                connection.execute(insert, [2])
+            connection.execute(insert, [3])
+            connection.execute("UPDATE article SET fingerprint = fingerprint # 4 WHERE id % 9 = 0")
+        wait_for(subscriber, rows_of(connection))
+        (streamed,) = connection.execute(
+            "SELECT stream_txns FROM pg_stat_replication_slots WHERE slot_name = %s", [name]
+        ).fetchone()
+        assert streamed
+        check(subscriber)
+        examine(subscriber, dict(rows_of(connection)))
