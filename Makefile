@@ -17,7 +17,7 @@ EVERY ?= 10
 ROWS ?= 1000000
 OPTIONS ?=
 
-# For make trial and make load: how long, and the seed; for make trial, and CRASH=1 to kill servers and clients.
+# For make trial and make load: how long, and the seed. CRASH=1 makes the trial kill servers and clients.
 MINUTES ?= 10
 SEED ?=
 CRASH ?=
