@@ -116,7 +116,7 @@ def _read_table(lines: StringIO, name: str, delimiter: str) -> Iterator[tuple[in
         try:
             row = next(rows, None)
         except csv.Error as error:
-            raise SimsqlError(f"{name}:{number}: {error}: check the quoting") from None
+            raise SimsqlError(f"{name}:{number}: {printable(str(error))}: check the quoting") from None
         if row is None:
             return
         if not row:
