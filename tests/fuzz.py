@@ -18,10 +18,12 @@ sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).paren
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # else each process maps memory for a thread per core
 
 from fuzz_files import FILES  # noqa: E402
+from fuzz_sql import SQL  # noqa: E402
+from fuzz_values import VALUES  # noqa: E402
 from fuzzing import Tally, random_of, show, try_for  # noqa: E402
 from program import temporary_folder  # noqa: E402
 
-TARGETS = [*FILES]
+TARGETS = [*FILES, *VALUES, *SQL]
 
 
 def main() -> int:

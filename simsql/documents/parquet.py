@@ -111,16 +111,23 @@ class ParquetTable:
     def documents(self, groups: Sequence[RowGroup]) -> Iterator[Document | Skip]:
         """Yield the documents of some row groups. Skip unfit rows, and the rest of a damaged row group."""
         for group in groups:
-            number = group.first
+            number, end = group.first, group.first + group.rows
             try:
                 for batch in self.batches(group, self._columns):
+                    if number + batch.num_rows > end:
+                        break
                     yield from self._rows(batch, number)
                     number += batch.num_rows
                     del batch
-            except parquet_errors() as error:
+                else:
+                    if number == end:
+                        continue
+                # A damaged page may hold another number of values, about which Arrow says nothing.
+                raise ValueError("its pages hold another number of rows")
+            except (*parquet_errors(), ValueError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
-                rows = f"{number + 1:,} to {group.first + group.rows:,}"
+                rows = f"{number + 1:,} to {end:,}"
                 yield Skip(printable(self._opened.name), "corrupt", f"rows {rows}: {_damaged(error).detail}")
 
     def batches(self, group: RowGroup, columns: Sequence[str] | None = None) -> Iterator[Any]:

@@ -215,7 +215,7 @@ def check(found: list[Document | Skip], expected: Expected | None, data: bytes) 
     if refused and not documents:
         usual = expected is not None and not any(expected.texts.values())
         reason = refused[0].reason
-        assert usual or expected is None or reason == "empty" or is_odd(data) or not _decodes(data), refused
+        assert usual or expected is None or reason in ("empty", "not utf-16") or is_odd(data) or not _decodes(data), refused
         return False
     if expected is None:
         return bool(documents)
@@ -308,7 +308,7 @@ def _try_compressed(folder: Path, random: Random) -> bool:
     packing = random.choice(list(COMPRESSORS))
     contents = [make_file(random, ending).encode() for _ in range(random.choice((1, 1, 2)))]
     packed = b"".join(map(COMPRESSORS[packing], contents))
-    packed = mutate(random, packed, [COMPRESSORS[each](b"some text") for each in COMPRESSORS])
+    packed = packed[:10] + mutate(random, packed[10:], [COMPRESSORS[each](b"some text") for each in COMPRESSORS])
     path = folder / f"a{ending}{packing}"
     path.write_bytes(packed)
     found = read_both(path, Layout(max_document=1 << 24))

@@ -143,7 +143,7 @@ def _serve(target: Target, folder: Path, seed: int, number: int, far: Connection
         with target.prepare(folder) as attempt:
             far.send((False, "", "", "", 0))
             where = ""
-            while where != _TOO_MUCH:  # this process will not become smaller
+            while not where.startswith(_TOO_MUCH):  # this process will not become smaller
                 outcome, where, *rest = try_one(target, attempt, random_of(seed, target.name, number))
                 far.send((True, outcome, where, *rest))
                 number += 1
@@ -167,12 +167,22 @@ def try_one(target: Target, attempt: Attempt, random: Random) -> tuple[str, str,
         outcome, where, said = "crashes", _place(error), traceback.format_exc()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if memory > _MEMORY and outcome in ("refused", "accepted"):
-        outcome, where, said = "wrong", _TOO_MUCH, f"{memory >> 20} MB"
+        outcome, where, said = "wrong", f"{_TOO_MUCH} {memory >> 30} GB", f"{memory >> 20} MB"
     return outcome, where, said[-6000:], memory
+
+
+class WrongError(AssertionError):
+    """A wrong answer of a kind."""
+
+    def __init__(self, kind: str, said: str) -> None:
+        super().__init__(said)
+        self.kind = kind
 
 
 def _place(error: BaseException) -> str:
     """The kind of an error, and the last lines of ours that led to it."""
+    if isinstance(error, WrongError):
+        return error.kind
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "/simsql/" in frame.filename or "/support/" in frame.filename][-2:]
     return " ".join([type(error).__name__, *(f"{Path(each.filename).name}:{each.lineno}" for each in ours)])
