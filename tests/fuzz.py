@@ -17,13 +17,14 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # else each process maps memory for a thread per core
 
+from fuzz_commands import COMMANDS  # noqa: E402
 from fuzz_files import FILES  # noqa: E402
 from fuzz_sql import SQL  # noqa: E402
 from fuzz_values import VALUES  # noqa: E402
 from fuzzing import Tally, random_of, show, try_for  # noqa: E402
 from program import temporary_folder  # noqa: E402
 
-TARGETS = [*FILES, *VALUES, *SQL]
+TARGETS = [*FILES, *VALUES, *COMMANDS, *SQL]
 
 
 def main() -> int:
