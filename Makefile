@@ -9,11 +9,14 @@ DIST_READY := $(VENV)/.dist-ready
 OLDEST := .venv-oldest
 ENGINES := .venv-engines
 
+# For make fuzz.
+MINUTES ?= 5
+
 # For make bench: rows of the table, and further options (make bench OPTIONS=--help).
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines lint dist format reference soak crashes drops exactness quality bench clean
+.PHONY: help demo test test-pgbouncer test-oldest test-engines lint dist format reference soak crashes drops exactness fuzz quality bench clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -108,6 +111,9 @@ drops: $(READY) ## change files between runs of dedup, apply the drop lists, and
 
 exactness: $(READY) ## compare every search on every kind of table with brute force, while the tables change
 	$(BIN)/python tests/exactness.py
+
+fuzz: $(READY) ## try bad input of every kind: make fuzz MINUTES=60 SEED=1
+	$(BIN)/python tests/fuzz.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 quality: $(READY) ## measure recipes and decisions on texts in three scripts: make quality SIMSQL_SHARED=folder
 	$(BIN)/python -m benchmarks.charts

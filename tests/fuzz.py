@@ -19,12 +19,13 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # else each process maps memory for a 
 
 from fuzz_commands import COMMANDS  # noqa: E402
 from fuzz_files import FILES  # noqa: E402
+from fuzz_processes import PROCESSES  # noqa: E402
 from fuzz_sql import SQL  # noqa: E402
 from fuzz_values import VALUES  # noqa: E402
 from fuzzing import Tally, random_of, show, try_for  # noqa: E402
 from program import temporary_folder  # noqa: E402
 
-TARGETS = [*FILES, *VALUES, *COMMANDS, *SQL]
+TARGETS = [*FILES, *VALUES, *COMMANDS, *SQL, *PROCESSES]
 
 
 def main() -> int:

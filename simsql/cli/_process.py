@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import time
-from _thread import interrupt_main
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
@@ -118,11 +117,17 @@ def _raise_again(usual: Callable[[Any], object], unraisable: Any) -> None:
     """Repeat an interrupt that came where Python prints and forgets exceptions, as in `__del__`."""
     global _interrupted  # noqa: PLW0603
     error = unraisable.exc_value
-    if isinstance(error, KeyboardInterrupt):
-        _interrupted = 0.0
-        interrupt_main(error.args[0] - 128 if isinstance(error, Terminated) else signal.SIGINT)
-    else:
+    if not isinstance(error, KeyboardInterrupt):
         usual(unraisable)
+        return
+    import threading  # noqa: PLC0415 - not before it is needed
+
+    _interrupted = 0.0
+    number = error.args[0] - 128 if isinstance(error, Terminated) else signal.SIGINT
+    # Not here, where it would be forgotten, too.
+    again = threading.Timer(0.05, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - as signal calls it

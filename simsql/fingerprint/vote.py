@@ -55,7 +55,7 @@ def majority(hashes: Iterable[int] | U64, weights: Iterable[int] | I64 | None = 
         raise UsageError(f"{len(votes)} hashes need {len(votes)} weights, not {len(given)}")
     if (given < 0).any():
         raise UsageError(f"weights must not be negative, but one is {given.min()}")
-    if given.sum(dtype=np.float64) >= _SUM_BELOW:
+    if sum(given.tolist()) >= _SUM_BELOW:
         raise UsageError("the sum of the weights must be below 2**62: divide them by a common factor")
     votes, given = votes[given > 0], given[given > 0]
     if not len(votes):

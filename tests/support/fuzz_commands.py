@@ -152,7 +152,7 @@ def check_told(found: Result, arguments: list[str]) -> None:
 
 
 @contextmanager
-def _trying_options(folder: Path, url: str) -> Iterator[Attempt]:
+def trying_options(folder: Path, url: str) -> Iterator[Attempt]:
     commands = list(find_commands())
 
     def attempt(random: Random) -> bool:
@@ -178,7 +178,7 @@ def _with_options(folder: Path) -> Iterator[Attempt]:
         # What is in the database stays as it is, so that an input does the same again.
         options = "-c default_transaction_read_only=on -c statement_timeout=20s"
         full = url.update_query_dict({"options": options}).render_as_string(hide_password=False)
-        with _trying_options(folder, full) as attempt:
+        with trying_options(folder, full) as attempt:
             yield attempt
 
 

@@ -198,7 +198,7 @@ def make_call(random: Random, routine: Routine) -> tuple[str, dict[str, str]]:
 
 
 @contextmanager
-def prepared(connect: Callable[[], psycopg.Connection], role: str) -> Iterator[Attempt]:
+def trying_calls(connect: Callable[[], psycopg.Connection], role: str) -> Iterator[Attempt]:
     """Attempts in a database with simsql, which this fills; the role may log in and has been granted nothing."""
     with contextlib.closing(connect()) as connection:
         connection.execute(TABLES.replace("{role}", role))
@@ -308,7 +308,7 @@ def _rows_in_scope(
         ).fetchone()[0]
         conditions.append(
             sql.SQL("{} = ({}::jsonb ->> {})::{}").format(
-                sql.Identifier(each), sql.SQL(passed.replace("%", "%%") if False else passed), sql.Literal(each), sql.SQL(kind)
+                sql.Identifier(each), sql.SQL(passed), sql.Literal(each), sql.SQL(kind)
             )
         )
     return sql.SQL(" AND ").join(conditions), sql.Identifier(column), distance
@@ -436,9 +436,8 @@ def _on_server(folder: Path) -> Iterator[Attempt]:  # noqa: ARG001 - the server 
     with run_server(find_programs()[0]) as server, server.new_database() as url:
         server.execute("DROP ROLE IF EXISTS fuzz_role")
         server.execute("CREATE ROLE fuzz_role")
-        with prepared(lambda: server.connect(url.database), "fuzz_role") as attempt:
+        with trying_calls(lambda: server.connect(url.database), "fuzz_role") as attempt:
             yield attempt
-        server.execute("DROP OWNED BY fuzz_role") if False else None
 
 
 SQL = [Target("SQL", _on_server, 3)]

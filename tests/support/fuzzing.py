@@ -19,6 +19,9 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+largest = 0
+"""The memory of the largest process that an attempt has started, in bytes."""
+
 Attempt = Callable[[Random], bool]
 """Tries one input. Returns whether it was accepted; False if it was refused, with an error that users understand.
 
@@ -26,7 +29,6 @@ Raises AssertionError for a wrong answer. Whatever else it raises is a crash.
 """
 
 _PATIENCE = 20  # seconds of processor time for one input
-_WAITING = 180  # seconds in all
 _ADDRESSES = 8 << 30  # bytes
 _MEMORY = 1 << 30  # bytes
 _TOO_MUCH = "memory"
@@ -40,6 +42,8 @@ class Target(NamedTuple):
     """Given a folder of its own."""
     share: float = 1.0
     """Of the time."""
+    waiting: float = 180
+    """Seconds that an input may take."""
 
 
 @dataclass
@@ -107,7 +111,7 @@ def _try_in_child(
             else:
                 tally.fail(outcome, number, where, said)
             number += 1
-        elif ready and (_processor_time(pid) - used > _PATIENCE or time.monotonic() - began > _WAITING):
+        elif ready and (_processor_time(pid) - used > _PATIENCE or time.monotonic() - began > target.waiting):
             hung = True
             break
     else:
@@ -138,14 +142,16 @@ def _serve(target: Target, folder: Path, seed: int, number: int, far: Connection
         faulthandler.enable()
         signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
+        resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, resource.RLIM_INFINITY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with target.prepare(folder) as attempt:
             far.send((False, "", "", "", 0))
             where = ""
             while not where.startswith(_TOO_MUCH):  # this process will not become smaller
-                outcome, where, *rest = try_one(target, attempt, random_of(seed, target.name, number))
-                far.send((True, outcome, where, *rest))
+                outcome, where, said, memory = try_one(attempt, random_of(seed, target.name, number))
+                if memory > _MEMORY and not where:
+                    outcome, where, said = "wrong", f"{_TOO_MUCH} {memory >> 30} GB", f"{memory >> 20} MB"
+                far.send((True, outcome, where, said, memory))
                 number += 1
         code = 0
     except (KeyboardInterrupt, BrokenPipeError):
@@ -156,7 +162,7 @@ def _serve(target: Target, folder: Path, seed: int, number: int, far: Connection
         os._exit(code)
 
 
-def try_one(target: Target, attempt: Attempt, random: Random) -> tuple[str, str, str, int]:
+def try_one(attempt: Attempt, random: Random) -> tuple[str, str, str, int]:
     """Try one input. Return what became of it, where it failed, what was said, and the memory of this process."""
     where = said = ""
     try:
@@ -166,9 +172,7 @@ def try_one(target: Target, attempt: Attempt, random: Random) -> tuple[str, str,
     except Exception as error:
         outcome, where, said = "crashes", _place(error), traceback.format_exc()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    if memory > _MEMORY and outcome in ("refused", "accepted"):
-        outcome, where, said = "wrong", f"{_TOO_MUCH} {memory >> 30} GB", f"{memory >> 20} MB"
-    return outcome, where, said[-6000:], memory
+    return outcome, where, said[-6000:], max(memory, largest)
 
 
 class WrongError(AssertionError):
