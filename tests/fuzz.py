@@ -41,7 +41,9 @@ def main() -> int:
     with temporary_folder() as folder:
         if options.number is not None:
             with chosen[0].prepare(folder / chosen[0].name) as attempt:
-                print("accepted" if attempt(random_of(options.seed, chosen[0].name, options.number)) else "refused")
+                print(
+                    "accepted" if attempt(random_of(options.seed, chosen[0].name, options.number)) else "refused"
+                )
             return 0
         tallies = {}
         for target in chosen:

@@ -51,5 +51,7 @@ def test_bad_arguments_of_sql(connect, new_role, connection):
 
 def test_bad_options(database_url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with trying_options(tmp_path / "work", database_url + "&options=-c default_transaction_read_only=on") as attempt:
+    with trying_options(
+        tmp_path / "work", database_url + "&options=-c default_transaction_read_only=on"
+    ) as attempt:
         check(attempt, "options", 25)

@@ -120,15 +120,16 @@ class ParquetTable:
                     number += batch.num_rows
                     del batch
                 else:
+                    # Of a damaged page that holds another number of values, Arrow says nothing.
                     if number == end:
                         continue
-                # A damaged page may hold another number of values, about which Arrow says nothing.
-                raise ValueError("its pages hold another number of rows")
-            except (*parquet_errors(), ValueError) as error:
+                damage = _damaged(ValueError("its pages hold another number of rows"))
+            except parquet_errors() as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
-                rows = f"{number + 1:,} to {end:,}"
-                yield Skip(printable(self._opened.name), "corrupt", f"rows {rows}: {_damaged(error).detail}")
+                damage = _damaged(error)
+            rows = f"{number + 1:,} to {max(end, number + 1):,}"
+            yield Skip(printable(self._opened.name), "corrupt", f"rows {rows}: {damage.detail}")
 
     def batches(self, group: RowGroup, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """Yield the rows of a row group, a few at a time: these columns of them, or all."""

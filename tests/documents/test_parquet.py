@@ -166,9 +166,7 @@ def test_damaged_and_truncated_files(tmp_path):
 def test_a_page_that_holds_no_values(tmp_path):
     """Arrow yields no rows, and says nothing."""
     columns = {"id": list(range(21)), "text": [f"text {number}" for number in range(21)]}
-    path = write_table(
-        tmp_path / "a.parquet", columns, row_group_size=7, use_dictionary=False, compression="none"
-    )
+    path = write_table(tmp_path / "a.parquet", columns, row_group_size=7, use_dictionary=False, compression="none")
     data = path.read_bytes()
     page = data.index(b"\x2c\x15\x0e\x15", data.index(b"text 6"))  # that of ids in the second row group
     write(path, data[:page] + b"\x2c\x15\x00\x15" + data[page + 4 :])

@@ -47,20 +47,33 @@ def find_commands(group: Any = None, *words: str) -> Iterator[Command]:
             yield Command((*words, name), command.params)
 
 
-FILES = ["a.jsonl", "b.csv", "c.txt", "d.json", "labels.csv", "fps.txt", "recipe.json", "broken.parquet", "empty.jsonl", "e.jsonl.gz"]
+# fmt: off
+FILES = ["a.jsonl", "b.csv", "c.txt", "d.json", "labels.csv", "fps.txt", "recipe.json", "broken.parquet",
+"empty.jsonl", "e.jsonl.gz"]
 _PATHS = [
-    *FILES, *FILES, "folder", "missing", "missing/x", "a.jsonl/x", "fifo-not", "loop", "dangling", "-", "--", "./-", "caf\udce9.txt",
-    "x" * 300, "new.jsonl", "new.csv", "new.parquet", "new.gz", "new/deep.jsonl", " ", "\n", "a\tb", "folder/../a.jsonl", "clean",
-]  # fmt: skip
-_WORDS = [
-    *("article", "scoped", "public.article", "wide", "parted", "missing", '"Odd ""name\' %s"', "a.b.c.d", "'", '"', ";", "--", "pg_class"),
-    *("fingerprint", "other", "id", "body", "tenant=1", "lang=en", "a=b=c", "=", "=x", "x=", "%s", "{}", "é", "\udcff", "😀", "x" * 5000),
-    *("words12-log-1", "fnv1a-words", "phash", "nonsense", "recipe.json", "utf-8", "detect", "gbk", "rot13", "hex", "text", "1"),
-    *("true", "id > 3", "1; DROP TABLE article", "simsql.near('article', 1)", "(", "0xffffffffffffffff", "-1", "18446744073709551616"),
-    *("postgresql://u@127.0.0.1:1/x", "sqlite://", "postgresql://", "*.jsonl", "**", "[", "title:3", "body:x", "a:0"),
+    *FILES, *FILES, "folder", "missing", "missing/x", "a.jsonl/x", "fifo-not", "loop", "dangling", "-", "--",
+    "./-", "caf\udce9.txt",
+    "x" * 300, "new.jsonl", "new.csv", "new.parquet", "new.gz", "new/deep.jsonl", " ", "\n", "a\tb",
+    "folder/../a.jsonl", "clean",
 ]
-NO_NUMBERS = ["", " ", "x", "1.5", "-1", "1e", "0x10", "\u0663", "1_0", "inf", "nan", "--", "é", "1,2", "99999999999999999999999999", "\udcff"]
+_WORDS = [
+    *("article", "scoped", "public.article", "wide", "parted", "missing", '"Odd ""name\' %s"', "a.b.c.d", "'",
+    '"', ";", "--", "pg_class"),
+    *("fingerprint", "other", "id", "body", "tenant=1", "lang=en", "a=b=c", "=", "=x", "x=", "%s", "{}", "é",
+    "\udcff", "😀", "x" * 5000),
+    *("words12-log-1", "fnv1a-words", "phash", "nonsense", "recipe.json", "utf-8", "detect", "gbk", "rot13",
+    "hex", "text", "1"),
+    *("true", "id > 3", "1; DROP TABLE article", "simsql.near('article', 1)", "(", "0xffffffffffffffff", "-1",
+    "18446744073709551616"),
+    *("postgresql://u@127.0.0.1:1/x", "sqlite://", "postgresql://", "*.jsonl", "**", "[", "title:3", "body:x",
+    "a:0"),
+]
+NO_NUMBERS = ["", " ", "x", "1.5", "-1", "1e", "0x10", "\u0663", "1_0", "inf", "nan", "--", "é", "1,2",
+"99999999999999999999999999", "\udcff"]
 _NUMBERS = ["0", "1", "2", "3", "12", "64", "1e3", "1,000", "0.5", "0.7", "1MB", "43B", *NO_NUMBERS]
+# fmt: on
+
+
 _KINDS_OF_NUMBERS = {"N", "BITS", "SHARE", "SIZE", "ROWS"}
 
 
@@ -69,16 +82,18 @@ def _value(random: Random, parameter: Any) -> str:
     if random.random() < 0.05:
         return ""
     if parameter.name == "server_dir" or metavar == "DIR":
+        # No server is started.
         return random.choice(("a.jsonl", "a.jsonl/x", ""))
     if "|" in metavar and random.random() < 0.7:
         return random.choice(metavar.split("|"))
     if metavar in _KINDS_OF_NUMBERS and random.random() < 0.9:
         return random.choice(_NUMBERS)
+    likely = [*_WORDS, *_NUMBERS, *_PATHS]
     if metavar in ("FILE", "PATH") and random.random() < 0.85:
-        return random.choice(_PATHS)
-    if parameter.name in ("table", "table_name") and random.random() < 0.6:
-        return random.choice(("article", "wide", "scoped", "secured"))
-    return random.choice([*_WORDS, *_NUMBERS, *_PATHS])
+        likely = _PATHS
+    elif parameter.name in ("table", "table_name") and random.random() < 0.6:
+        likely = ["article", "wide", "scoped", "secured"]
+    return random.choice(likely)
 
 
 def make_arguments(random: Random, command: Command, url: str) -> tuple[list[str], bool]:
@@ -92,7 +107,9 @@ def make_arguments(random: Random, command: Command, url: str) -> tuple[list[str
         is_option = each.opts[0].startswith("-")
         if not is_option:
             if each.required or random.random() < 0.8:
-                positional += [_value(random, each) for _ in range(1 if each.nargs == 1 else random.choice((1, 1, 2)))]
+                positional += [
+                    _value(random, each) for _ in range(1 if each.nargs == 1 else random.choice((1, 1, 2)))
+                ]
             continue
         if "--database" in each.opts and random.random() < 0.85:
             chosen += ["--database", url]
@@ -103,7 +120,15 @@ def make_arguments(random: Random, command: Command, url: str) -> tuple[list[str
                 continue
             values = [_value(random, each) for _ in range(max(each.nargs, 1))]
             is_wrong |= "" in values
-            is_wrong |= each.metavar in ("N", "BITS", "SHARE", "SIZE") and values[0] in {"x", "1e", "é", "0x10", "\udcff", "1_0", " "}
+            is_wrong |= each.metavar in ("N", "BITS", "SHARE", "SIZE") and values[0] in {
+                "x",
+                "1e",
+                "é",
+                "0x10",
+                "\udcff",
+                "1_0",
+                " ",
+            }
             chosen += [name, *values]
     if random.random() < 0.03:
         chosen.append(random.choice(("--nonsense", "-Z", "--distanc=3", "---", "-")))
@@ -159,10 +184,15 @@ def trying_options(folder: Path, url: str) -> Iterator[Attempt]:
         command = random.choice(commands)
         arguments, is_wrong = make_arguments(random, command, url)
         _fill(folder)
-        found = run(*(os.fsencode(each) for each in arguments), stdin=random.choice((b"", b'{"text": "a b"}\n', b"\xff\0", b"1\n3\n")))
+        found = run(
+            *(os.fsencode(each) for each in arguments),
+            stdin=random.choice((b"", b'{"text": "a b"}\n', b"\xff\0", b"1\n3\n")),
+        )
         check_told(found, arguments)
         if is_wrong and found.code != 2:
-            raise WrongError(f"{' '.join(command.words)} takes a wrong value", f"{arguments}: {found.code} {found.err}")
+            raise WrongError(
+                f"{' '.join(command.words)} takes a wrong value", f"{arguments}: {found.code} {found.err}"
+            )
         return found.code in (0, 3)
 
     yield attempt
@@ -186,12 +216,19 @@ def _with_options(folder: Path) -> Iterator[Attempt]:
 
 
 def _make_corpus(random: Random, folder: Path) -> list[Path]:
-    base = ["the quick brown fox jumps over the lazy dog again", "the quick brown fox jumps over the lazy dog once", "b " * 9]
+    base = [
+        "the quick brown fox jumps over the lazy dog again",
+        "the quick brown fox jumps over the lazy dog once",
+        "b " * 9,
+    ]
     found = []
     for number in range(random.choice((1, 1, 2, 3))):
         ending = random.choice((".jsonl", ".jsonl", ".csv", ".tsv", ".json"))
         if random.random() < 0.6:
-            rows = [{"id": n, "text": f"{random.choice(base)} {random.choice(('', '', 'x', 'y'))}", "value": 1} for n in range(8)]
+            rows = [
+                {"id": n, "text": f"{random.choice(base)} {random.choice(('', '', 'x', 'y'))}", "value": 1}
+                for n in range(8)
+            ]
             if ending == ".json":
                 text = json.dumps(rows)
             elif ending == ".jsonl":
@@ -203,7 +240,11 @@ def _make_corpus(random: Random, folder: Path) -> list[Path]:
                 text = file.getvalue()
         else:
             text = make_file(random, ending)
-        data = mutate(random, text.encode(random.choice(("utf-8", "utf-8", "utf-16", "utf-8-sig")), "replace"), [text.encode()])
+        data = mutate(
+            random,
+            text.encode(random.choice(("utf-8", "utf-8", "utf-16", "utf-8-sig")), "replace"),
+            [text.encode()],
+        )
         packing = random.choice(("", "", "", ".gz", ".zst"))
         if packing:
             data = COMPRESSORS[packing](data)
@@ -217,7 +258,9 @@ def _make_corpus(random: Random, folder: Path) -> list[Path]:
 
 def _documents(paths: list[Path]) -> tuple[list[Document], list[Skip]]:
     items = list(DocumentReader(paths, Layout()))
-    return [item for item in items if isinstance(item, Document)], [item for item in items if isinstance(item, Skip)]
+    return [item for item in items if isinstance(item, Document)], [
+        item for item in items if isinstance(item, Skip)
+    ]
 
 
 def _try_dedup(folder: Path, random: Random) -> bool:
@@ -228,7 +271,17 @@ def _try_dedup(folder: Path, random: Random) -> bool:
     documents, skips = _documents(paths)
     single = len(paths) == 1
     clean = folder / (f"clean{''.join(paths[0].suffixes)}" if single else "clean")
-    arguments = [*paths, "--output", folder / "out.jsonl", "--clean", clean, "--workers", 1, "--drop-list", folder / "drop"]
+    arguments = [
+        *paths,
+        "--output",
+        folder / "out.jsonl",
+        "--clean",
+        clean,
+        "--workers",
+        1,
+        "--drop-list",
+        folder / "drop",
+    ]
     against = random.random() < 0.2
     if against:
         archive = folder / "archive.jsonl"
@@ -250,12 +303,19 @@ def _try_dedup(folder: Path, random: Random) -> bool:
     gone = Counter(by_place[place] for place in dropped)
     kept = Counter(document.text for document in documents) - gone
     assert Counter(document.text for document in left) == kept, f"dropped {dropped}"
-    assert [skip.reason for skip in skips] == [skip.reason for skip in skipped_again], "what was skipped is not there"
-    names = {member["id"]: member["place"] for member in members} | {member["place"]: member["place"] for member in members}
+    assert [skip.reason for skip in skips] == [skip.reason for skip in skipped_again], (
+        "what was skipped is not there"
+    )
+    names = {member["id"]: member["place"] for member in members} | {
+        member["place"]: member["place"] for member in members
+    }
     for member in members:
         if member["droppable"]:
             text, other = by_place[member["place"]], by_place[names[member["kept"]]]
-            assert similarity(text, other) >= 0.699 or text.split() == other.split() or text == other, (text, other)
+            assert similarity(text, other) >= 0.699 or text.split() == other.split() or text == other, (
+                text,
+                other,
+            )
             assert names[member["kept"]] not in dropped
     assert run("dedup", *copies, "--output", "again.jsonl", "--workers", 1).code in (0, 1)
     return True

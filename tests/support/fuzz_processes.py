@@ -42,7 +42,7 @@ def _start(*arguments: object, stdin: Any = subprocess.DEVNULL, stdout: Any = su
         stdin=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,
-        preexec_fn=_limit,
+        preexec_fn=_limit,  # noqa: PLW1509 - it starts no threads before
     )
 
 
@@ -55,7 +55,11 @@ def _limit() -> None:
 def _end(process: Process, seconds: float = 800) -> tuple[int, str, int]:
     """The exit code, what was said, and the largest memory of the process."""
     said: list[bytes] = []
-    readers = [threading.Thread(target=lambda s=s, t=t: t.append(s.read())) for s, t in ((process.stderr, said), (process.stdout, [])) if s]
+    readers = [
+        threading.Thread(target=lambda s=s, t=t: t.append(s.read()))
+        for s, t in ((process.stderr, said), (process.stdout, []))
+        if s
+    ]
     for reader in readers:
         reader.start()
     # An alarm, since wait4 has no time limit.
@@ -72,7 +76,9 @@ def _end(process: Process, seconds: float = 800) -> tuple[int, str, int]:
 def check_end(process: Process, codes: tuple[int, ...], *parts: str) -> str:
     code, said, memory = _end(process)
     shown = f"{process.args}\nexit code {code}, {memory >> 20} MB\n{said[-3000:]}"
-    if code not in codes or any(word in said for word in ("Traceback", "Process Spawn", "Exception ignored", "Error in")):
+    if code not in codes or any(
+        word in said for word in ("Traceback", "Process Spawn", "Exception ignored", "Error in")
+    ):
         raise WrongError(f"exit code {code}", shown)
     fuzzing.largest = max(fuzzing.largest, memory)
     if memory > _MOST:
@@ -151,14 +157,16 @@ def _try_bomb(folder: Path, random: Random) -> None:
 def _try_parquet_bomb(folder: Path, random: Random) -> None:
     path = folder / "a.parquet"
     rows, size = (10_000, 1 << 20) if random.random() < 0.5 else (100, 100 << 20)
-    texts = arrow.DictionaryArray.from_arrays(arrow.array([0] * rows, arrow.int32()), arrow.array(["word " * (size // 5)]))
+    texts = arrow.DictionaryArray.from_arrays(
+        arrow.array([0] * rows, arrow.int32()), arrow.array(["word " * (size // 5)])
+    )
     table = arrow.table({"id": arrow.array(range(rows)), "text": texts})
     parquet.write_table(table, path, compression="zstd", dictionary_pagesize_limit=1 << 30, row_group_size=rows)
     assert path.stat().st_size < 1 << 20
     check_end(_start("fingerprint", "--max-document", "100kB", path), (0, 1), "too long")
 
 
-def _try_twice_packed(folder: Path, random: Random) -> None:  # noqa: ARG001
+def _try_twice_packed(folder: Path, random: Random) -> None:
     data = b"\0" * _CHUNK
     for _ in range(3):
         data = gzip.compress(data * 10 if len(data) < 1 << 20 else data)
@@ -176,10 +184,10 @@ def _try_devices(folder: Path, random: Random) -> None:
         case 0:
             check_end(_start(random.choice(("fingerprint", "dedup")), "/dev/zero"), (1,), "/dev/zero")
         case 1:
-            with open("/dev/zero", "rb") as file:
+            with Path("/dev/zero").open("rb") as file:
                 check_end(_start("fingerprint", "-", stdin=file), (1,), "stdin")
         case 2:
-            with open("/dev/full", "wb") as file:
+            with Path("/dev/full").open("wb") as file:
                 check_end(_start("fingerprint", good, stdout=file), (1,), "No space left")
         case 3:
             option = random.choice(("--output", "--drop-list", "--report"))
@@ -222,11 +230,24 @@ def _try_pipes(folder: Path, random: Random) -> None:
 def _try_changes(folder: Path, random: Random) -> None:
     """Whatever happens to a file, the clean corpus holds what the file held, or there is none."""
     path = folder / "a.jsonl"
-    lines = [json.dumps({"id": n, "text": f"the text of number {n % 5000} and more words of {n % 7}"}) + "\n" for n in range(20_000)]
+    lines = [
+        json.dumps({"id": n, "text": f"the text of number {n % 5000} and more words of {n % 7}"}) + "\n"
+        for n in range(20_000)
+    ]
     path.write_text("".join(lines) * random.choice((1, 5)))
     (folder / "b.jsonl").write_bytes(_GOOD)
     clean = folder / "clean"
-    process = _start("dedup", path, folder / "b.jsonl", "--output", folder / "out.jsonl", "--clean", clean, "--workers", random.choice((1, 2)))
+    process = _start(
+        "dedup",
+        path,
+        folder / "b.jsonl",
+        "--output",
+        folder / "out.jsonl",
+        "--clean",
+        clean,
+        "--workers",
+        random.choice((1, 2)),
+    )
     _wait_for_handlers(process)
     time.sleep(random.random() * 6)
     change = random.choice((_grow, _shrink, _vanish, _replace, _overwrite, _become_folder))
@@ -317,7 +338,11 @@ def _wait_for_handlers(process: Process) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError):
-            caught = next(line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
+            caught = next(
+                line
+                for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
+                if line.startswith("SigCgt")
+            )
             if int(caught.split()[1], 16) & 1 << (signal.SIGTERM - 1):
                 return
         time.sleep(0.002)
@@ -337,7 +362,10 @@ def _try_signals(folder: Path, url: str, random: Random) -> bool:
     shutil.rmtree(folder, ignore_errors=True)
     out = folder / "out"
     out.mkdir(parents=True)
-    lines = [json.dumps({"id": n, "text": f"the text of number {n} and more words of {n % 7}"}) + "\n" for n in range(30_000)]
+    lines = [
+        json.dumps({"id": n, "text": f"the text of number {n} and more words of {n % 7}"}) + "\n"
+        for n in range(30_000)
+    ]
     path = folder / "a.jsonl"
     path.write_text("".join(lines))
     database = ["--database", url]
@@ -345,8 +373,31 @@ def _try_signals(folder: Path, url: str, random: Random) -> bool:
         [
             ["dedup", path, "--workers", 2, "--output", out / "clusters.jsonl", "--clean", out / "clean.jsonl"],
             ["dedup", path, "--workers", 3, "--output", out / "clusters.jsonl", "--report", out / "report.html"],
-            ["dedup", path, "--workers", 2, "--table", f"t{random.randrange(10**9)}", *database, "--output", out / "clusters.jsonl"],
-            ["load", "loaded", path, "--id-column", "slug", "--text-column", "body", "--column", "fp", "--workers", 2, *database],
+            [
+                "dedup",
+                path,
+                "--workers",
+                2,
+                "--table",
+                f"t{random.randrange(10**9)}",
+                *database,
+                "--output",
+                out / "clusters.jsonl",
+            ],
+            [
+                "load",
+                "loaded",
+                path,
+                "--id-column",
+                "slug",
+                "--text-column",
+                "body",
+                "--column",
+                "fp",
+                "--workers",
+                2,
+                *database,
+            ],
             ["backfill", "article", "--text-column", "body", "--column", "fingerprint", "--workers", 2, *database],
             ["index", "create", "article", "fingerprint", *random.choice(([], ["--concurrently"])), *database],
             ["fingerprint", path, "--workers", 3],
@@ -367,7 +418,7 @@ def _try_signals(folder: Path, url: str, random: Random) -> bool:
     done = code == 0
     if not done and (code != 128 + how or not said.endswith(told)):
         # It may end by itself at the same moment.
-        late = code in (128 + how, 1, 2) and not said or code == -how and said.endswith(told)
+        late = (code in (128 + how, 1, 2) and not said) or (code == -how and said.endswith(told))
         if not late:
             raise WrongError(f"exit code {code}", shown)
     if any(word in said for word in ("Traceback", "Process Spawn", "Exception ignored", "KeyboardInterrupt")):
@@ -391,7 +442,7 @@ def _with_signals(folder: Path) -> Iterator[Attempt]:
                 "CREATE TABLE loaded (id bigint GENERATED ALWAYS AS IDENTITY, slug text, body text, fp bigint);"
                 "CREATE TABLE article (id bigint PRIMARY KEY, body text, fingerprint bigint);"
                 "CREATE INDEX ON article (fingerprint);"
-                "INSERT INTO article SELECT n, 'the text of number ' || n, NULL FROM generate_series(1, 40000) AS n"
+                "INSERT INTO article SELECT n, 'the text of number ' || n, NULL FROM generate_series(1, 40000) n"
             )
         full = url.render_as_string(hide_password=False)
 
