@@ -6,17 +6,19 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 DIST_READY := $(VENV)/.dist-ready
+MUTANTS_READY := $(VENV)/.mutants-ready
 OLDEST := .venv-oldest
 ENGINES := .venv-engines
 
-# For make fuzz.
+# For make fuzz, and make mutants: every how many changes to the SQL are tried.
 MINUTES ?= 5
+EVERY ?= 10
 
 # For make bench: rows of the table, and further options (make bench OPTIONS=--help).
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines lint dist format reference soak crashes drops exactness fuzz quality bench clean
+.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint dist format reference soak crashes drops exactness fuzz quality bench clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +42,21 @@ demo: $(READY) ## find near-duplicates among the texts of the installed packages
 test: $(READY) ## run the tests against every PostgreSQL there is
 	$(BIN)/python -m pytest -rs --numprocesses 2
 
+coverage: $(READY) ## run the tests, and fail if they leave more than a twentieth of simsql/ untested
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest -rs --numprocesses 2
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
+
+$(MUTANTS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --group mutants
+	@touch $@
+
+# Both go on for hours. mutmut goes on where it was interrupted, and `mutmut results` shows what no test noticed.
+mutants: $(MUTANTS_READY) ## change the code of pairs, votes, decisions and SQL bit by bit: do the tests notice?
+	$(BIN)/mutmut run
+	$(BIN)/python tests/sql_mutants.py --every $(EVERY)
+
 test-pgbouncer: $(READY) ## run the tests of databases, models, migrations, commands and pages through PgBouncer
 	@command -v pgbouncer > /dev/null || test -x /usr/sbin/pgbouncer || { echo "PgBouncer is missing: apt-get install pgbouncer"; exit 1; }
 	$(BIN)/python -m pytest -rs --pgbouncer --numprocesses 2 \
@@ -55,6 +72,9 @@ $(OLDEST)/.ready: pyproject.toml tests/oldest.py
 test-oldest: $(OLDEST)/.ready ## run the tests of models and migrations with the lowest versions that are allowed
 	$(OLDEST)/bin/simsql --help > /dev/null
 	$(OLDEST)/bin/python -m pytest tests/alembic tests/django tests/sqlalchemy
+
+reliability: $(READY) ## run the tests of faults, slow ones too, and write docs/reliability.md
+	$(BIN)/python -m pytest -rs --numprocesses 2 -m fault --reliability
 
 $(ENGINES)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(ENGINES)
@@ -132,4 +152,4 @@ bench: $(BENCH_READY) ## measure simsql and its peers side by side: make bench R
 	$(BIN)/python -m benchmarks --rows $(ROWS) $(OPTIONS)
 
 clean: ## remove what make has made
-	rm -rf $(VENV) $(OLDEST) $(ENGINES) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) $(ENGINES) build dist mutants .coverage* .sql-mutants.json .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

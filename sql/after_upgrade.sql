@@ -39,6 +39,7 @@ BEGIN
                         WHERE p.polrelid = keys::regclass AND p.polname = 'readers') THEN
                 EXECUTE format('ALTER POLICY readers ON %s USING %s', keys, simsql._policy(index));
             END IF;
+            PERFORM simsql._keep_own(keys, 'DELETE');
         END LOOP;
         IF owner IS NOT NULL THEN
             PERFORM simsql._give(index, owner);

@@ -16,6 +16,7 @@ from citus import Citus, NoCitus, run_citus
 from hypothesis import settings
 from pooler import find_pgbouncer, run_suited_pooler
 from program import running_home
+from reliability import Examine, Reliability, Tally
 from servers import Program, Server, find_programs, run_server
 from sqlalchemy import URL, Engine, make_url
 
@@ -54,11 +55,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-servers", action="store_true", help="run every test on every server")
     parser.addoption("--pgbouncer", action="store_true", help="reach databases through PgBouncer")
+    parser.addoption("--reliability", action="store_true", help="run slow tests, print what the faults did")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "pooled: runs a second time through PgBouncer, if it is installed")
     config.addinivalue_line("markers", "unpooled(reason): does not run with --pgbouncer")
+    config.addinivalue_line("markers", "fault(kind, sabotage): a row of docs/reliability.md")
+    config.addinivalue_line("markers", "slow: runs with --reliability alone")
+    config.pluginmanager.register(Reliability(config))
     for name, others in (("every_version", "on all other servers"), ("oldest_version", "on the oldest server")):
         config.addinivalue_line(
             "markers", f"{name}: runs on the newest server and, with its first parameters, {others}"
@@ -242,6 +247,18 @@ def connect(server: Server, database_url: str) -> Iterator[Callable[..., psycopg
 def connection(connect: Callable[..., psycopg.Connection]) -> psycopg.Connection:
     """A superuser's connection of psycopg to a new database with simsql installed, in autocommit mode."""
     return connect()
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Tally:
+    """Count what a test of a fault tried: `tally(tried=20)`. Without it, a test is one try."""
+    return Tally(request.node)
+
+
+@pytest.fixture
+def examine(tally: Tally) -> Examine:
+    """Compare a table with {id: fingerprint} of committed rows, and its searches with brute force; count that."""
+    return Examine(tally)
 
 
 @pytest.fixture

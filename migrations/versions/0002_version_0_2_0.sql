@@ -32,7 +32,7 @@ DECLARE
     index simsql.registry;
 BEGIN
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE NOT r.ready ORDER BY r.id LOOP
-        EXECUTE format('CREATE TABLE simsql.built_%1$s (fp bigint, scope text[]); '
+        EXECUTE format('CREATE UNLOGGED TABLE simsql.built_%1$s (fp bigint, scope text[]); '
                        'ALTER TABLE simsql.built_%1$s ENABLE ROW LEVEL SECURITY', index.id);
         IF index.built_to IS NOT NULL THEN
             EXECUTE format('INSERT INTO simsql.built_%s VALUES (%L, %L)', index.id, index.built_to, index.built_scope);

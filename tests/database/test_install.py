@@ -72,7 +72,8 @@ def test_of_installations_at_once_one_installs_and_all_succeed(server):
 def test_the_printed_script_installs_the_same_schema(empty_database, server, tmp_path):
     install_schema(empty_database)
     installed = contents_of_simsql(empty_database)
-    assert {kind for kind, *_ in installed} == {"function", "relation", "column", "constraint", "type", "schema"}
+    kinds = {"function", "relation", "column", "constraint", "trigger", "type", "schema"}
+    assert {kind for kind, *_ in installed} == kinds
     script = tmp_path / "simsql.sql"
     script.write_text(schema_sql(), encoding="utf-8")
     with server.new_database(template="template0") as url:

@@ -57,6 +57,14 @@ def test_thresholds_out_of_range(lines):
     run("dedup", "--explain", "a", "b").failed(2, "name the files to read: without them, --explain needs --table")
 
 
+@pytest.mark.parametrize("under", ["/", "/data/X", "/data/X/"])
+def test_what_is_kept_under_a_folder(under):
+    rules = Rules(keep_under=("/elsewhere", under))
+    assert rules.protects("/data/X/a.txt")
+    assert rules.protects("/data/X2/a.txt") == (under == "/")
+    assert rules.protects("/elsewhere")
+
+
 def test_texts_are_dropped_from_the_similarity_on_that_texts_are_reported_with():
     assert Rules().drop == 0.7
     assert Rules(similarity=0.8).drop == 0.8

@@ -134,6 +134,8 @@ def test_entries_of_one_place_are_summed_and_the_matrix_is_left_alone():
     entries = scipy.sparse.csr_array(([0.25, 2.0, 0.5], [1, 0, 1], [0, 3]), shape=(1, 2))
     assert simhash_rows(entries).tolist() == [simhash_features([("0", 2000), ("1", 750)])]
     assert entries.data.tolist() == [0.25, 2.0, 0.5]
+    # Each of the two would be rounded to 0.
+    assert simhash_rows(entries, scale=1).tolist() == [simhash_features([("0", 2), ("1", 1)])]
 
 
 def test_numbers_of_any_kind_are_weights():
@@ -149,6 +151,11 @@ def test_a_scale_says_what_counts():
     matrix = scipy.sparse.csr_array([[0.4, 0.3]])
     assert simhash_rows(matrix, scale=1).tolist() == [None]
     assert simhash_rows(matrix, scale=10).tolist() == [simhash_features([("0", 4), ("1", 3)])]
+    large = scipy.sparse.csr_array([[2.0**52, 2.0**52]])
+    with pytest.raises(ValueError, match=r"must add up to less than 2\*\*53, not 9"):
+        simhash_rows(large, scale=1)
+    large.data[0] -= 1
+    assert simhash_rows(large, scale=1).tolist() == [simhash_features([("0", 2**52 - 1), ("1", 2**52)])]
 
 
 def test_many_rows_are_the_rows_one_by_one():
@@ -169,6 +176,7 @@ def test_many_rows_are_the_rows_one_by_one():
         (scipy.sparse.eye_array(2), ["a"], ValueError, "2 columns need 2 names, not 1"),
         (scipy.sparse.eye_array(2), {"a": 0, "b": 1}, TypeError, "a list with the name of each column, not dict"),
         (scipy.sparse.eye_array(3), ["a", "b", "a"], ValueError, "must be distinct, but 'a' occurs twice"),
+        (scipy.sparse.eye_array(3), ["a", "b", "b"], ValueError, "must be distinct, but 'b' occurs twice"),
         (scipy.sparse.eye_array(2), ["a", 7], TypeError, "the name of column 1 must be a str, not int"),
         (
             scipy.sparse.csr_array([[1.0], [-0.5]]),

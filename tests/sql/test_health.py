@@ -255,6 +255,11 @@ CASES = {
     "policies switched off": Case(
         "ALTER TABLE simsql.keys_1_0 DISABLE ROW LEVEL SECURITY", problems={"policy altered"}, storages=TABLES
     ),
+    "open to replication": Case(
+        "ALTER TABLE simsql.keys_1_1 DISABLE TRIGGER simsql_keep_own",
+        problems={"replication can delete keys"},
+        storages=TABLES,
+    ),
     "B-tree of keys dropped": Case("DROP INDEX simsql.{keys}", problems={"B-tree missing"}, storages=TABLES),
     "B-tree of keys invalid": Case(INVALID.format("simsql.{keys}"), problems={"B-tree invalid"}, storages=TABLES),
     "keys deleted": Case("DELETE FROM simsql.keys_1_0", problems={"keys missing"}, storages=TABLES, exact=False),

@@ -2,12 +2,16 @@
 
 import pytest
 from articles import count_keys, create_articles, create_index, create_table, missing_keys, near
+from internals import begin_build, build_batch, set_batch_size
 from oracle import clustered
 from program import wait_until
-from replication import rows_of, subscription, wait_for
+from replication import rows_of, subscription, wait_for, wait_until_applied
 from upkeep import problems
 
-pytestmark = pytest.mark.oldest_version
+pytestmark = [
+    pytest.mark.oldest_version,
+    pytest.mark.fault("logical replication of tables and of all tables, in one direction and both"),
+]
 
 FINGERPRINTS = clustered(120, seed=50)
 
@@ -152,3 +156,54 @@ def test_rows_that_were_applied_before_an_upgrade_are_not_missed_in_silence(serv
             connection.execute("INSERT INTO article (fingerprint) VALUES (78)")
             wait_for(subscriber, rows_of(connection))
             check(subscriber)
+
+
+def test_a_vacuum_of_the_publisher_leaves_the_keys_of_the_subscriber(connection, subscriber, examine):
+    """A publication of all tables has the key tables, too, and the keys are counted differently on both sides."""
+    for side in (connection, subscriber):
+        create_articles(side, FINGERPRINTS)
+    with subscription(connection, subscriber, options=", copy_data = false", tables="ALL TABLES") as name:
+        connection.execute("UPDATE article SET fingerprint = fingerprint # 1")
+        connection.execute("UPDATE article SET fingerprint = fingerprint # 1")
+        wait_for(subscriber, rows_of(connection))
+        subscriber.execute("CALL simsql.vacuum('article')")
+        connection.execute("CALL simsql.vacuum('article')")
+        wait_until_applied(connection, name)
+        check(subscriber)
+        examine(subscriber, dict(rows_of(connection)))
+
+
+def test_each_side_of_a_publication_of_all_tables_keeps_its_own_indexes(connection, subscriber):
+    """The publisher builds, vacuums and drops an index, whose id the subscriber has given to another one."""
+    for side in (connection, subscriber):
+        set_batch_size(side, 20)
+        create_table(side, FINGERPRINTS)
+        side.execute("CREATE INDEX ON article (fingerprint)")
+    with subscription(connection, subscriber, options=", copy_data = false", tables="ALL TABLES") as name:
+        begin_build(subscriber, blocks=5, storage="tables")
+        build_batch(subscriber)
+        registered = subscriber.execute("SELECT * FROM simsql.registry").fetchall()
+        connection.execute("CALL simsql.build('article', 'fingerprint', storage => 'tables')")
+        connection.execute("CALL simsql.vacuum('article')")
+        connection.execute("SELECT simsql.drop_index('article', 'fingerprint')")
+        connection.execute("UPDATE article SET body = 'the last one' WHERE id = 1")
+        wait_until_applied(connection, name)
+        assert subscriber.execute("SELECT body FROM article WHERE id = 1").fetchone() == ("the last one",)
+        assert subscriber.execute("SELECT * FROM simsql.registry").fetchall() == registered
+        with pytest.raises(Exception, match="is still being built"):
+            near(subscriber, 0, 0, column="fingerprint")
+
+
+def test_a_schema_restored_without_its_data_gets_its_indexes_by_the_initial_copy(
+    server, connection, restored, tmp_path, examine
+):
+    create_articles(connection, FINGERPRINTS)
+    file = str(tmp_path / "schema")
+    server.run("pg_dump", "--schema-only", f"--file={file}", connection.info.dbname)
+    server.run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", restored.info.dbname)
+    with subscription(connection, restored, tables="ALL TABLES"):
+        check(restored)
+        connection.execute("UPDATE article SET fingerprint = fingerprint # 2 WHERE id % 2 = 0")
+        wait_for(restored, rows_of(connection))
+        check(restored)
+    examine(restored, dict(rows_of(connection)))

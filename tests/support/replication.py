@@ -9,10 +9,10 @@ _numbers = itertools.count()
 
 
 @contextlib.contextmanager
-def subscription(publisher, subscriber, *, options="", table="article", condition=""):
-    """Let the changes of a table reach the same table of another database on this server."""
+def subscription(publisher, subscriber, *, options="", tables="TABLE article", condition=""):
+    """Let the changes of tables reach the same tables of another database on this server."""
     name = f"feed_{next(_numbers)}"
-    publisher.execute(f"CREATE PUBLICATION {name} FOR TABLE {table} {condition}")
+    publisher.execute(f"CREATE PUBLICATION {name} FOR {tables} {condition}")
     # On one server, CREATE SUBSCRIPTION would wait for itself to make the slot.
     publisher.execute(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
     address = f"host={publisher.info.host} port={publisher.info.port} user=postgres dbname={publisher.info.dbname}"
@@ -48,3 +48,10 @@ def rows_of(connection):
 
 def wait_for(subscriber, rows):
     wait_until(lambda: rows_of(subscriber) == rows, "the rows to be replicated")
+
+
+def wait_until_applied(publisher, name):
+    """Wait until a subscriber has applied all that the publisher has committed."""
+    (written,) = publisher.execute("SELECT pg_current_wal_lsn()").fetchone()
+    applied = "SELECT confirmed_flush_lsn >= %s FROM pg_replication_slots WHERE slot_name = %s"
+    wait_until(lambda: publisher.execute(applied, [written, name]).fetchone()[0], "the subscriber to catch up")

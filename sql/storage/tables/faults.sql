@@ -123,6 +123,13 @@ BEGIN
         faults := faults || ('policy altered', keys, 'damaged', 'may miss rows', NULL, NULL,
                              repair)::simsql._fault;
     END IF;
+    IF thorough AND NOT EXISTS (
+        SELECT FROM pg_trigger AS t
+         WHERE t.tgrelid = class AND t.tgname = 'simsql_keep_own' AND t.tgenabled = 'R')
+    THEN
+        faults := faults || ('replication can delete keys', keys, 'damaged', 'may miss rows', NULL, NULL,
+                             repair)::simsql._fault;
+    END IF;
     IF thorough THEN
         faults := faults || simsql._btree_faults(index, class, simsql._key_columns(index));
     END IF;
@@ -157,6 +164,8 @@ BEGIN
                 EXECUTE format('DROP POLICY %I ON %s', policy, fault.object);
             END LOOP;
             PERFORM simsql._guard_keys(fault.object, index);
+        WHEN 'replication can delete keys' THEN
+            PERFORM simsql._keep_own(fault.object, 'DELETE');
         WHEN 'keys missing' THEN
             EXECUTE simsql._for_key_tables(index, $sql$
                 INSERT INTO {keys} ({key_columns})

@@ -125,9 +125,10 @@ BEGIN
     END IF;
     -- The progress of a build is the last fingerprint whose keys it has added, and its scope. Everybody can
     -- read the registry, so these values are in a table of the owner. Row-level security without a policy
-    -- admits nobody else, even if default privileges grant more.
+    -- admits nobody else, even if default privileges grant more. An unlogged table is in no publication, and
+    -- is empty after a crash: then the build starts over.
     IF NOT filled THEN
-        EXECUTE format('CREATE TABLE simsql.built_%1$s (fp bigint, scope text[]); '
+        EXECUTE format('CREATE UNLOGGED TABLE simsql.built_%1$s (fp bigint, scope text[]); '
                        'ALTER TABLE simsql.built_%1$s ENABLE ROW LEVEL SECURITY', index.id);
     END IF;
 END
@@ -156,6 +157,7 @@ BEGIN
         CREATE POLICY readers ON {keys} FOR SELECT USING {policy};
         GRANT SELECT ON {keys} TO PUBLIC
         $sql$, jsonb_build_object('keys', keys, 'policy', simsql._policy(index)));
+    PERFORM simsql._keep_own(keys, 'DELETE');
 END
 $$;
 
