@@ -96,7 +96,7 @@ _LONG_FILES: dict[str, tuple[bytes, bytes, bytes]] = {
     # The beginning, what is repeated, the end.
     "a.jsonl": (_GOOD + b'{"text": "', b"word ", b'"}\n' + _GOOD),
     "b.jsonl": (_GOOD + b'{"text": "a", "more": [', b"[0],", b"0]}\n" + _GOOD),
-    "a.csv": (b'id,text\ngood,some words\nlong,"', b'wo""rd\n', b'"\ngood,some words\n'),
+    "a.csv": (b'id,text\ngood,some words\nlong,"', b'wo""rd ' * 5000 + b"\n", b'"\ngood,some words\n'),
     "b.csv": (b"id,text\ngood,some words\n", b'"', b'"\ngood,some words\n'),
     "a.json": (b"[" + _GOOD[:-1] + b', {"text": "', b"wo\\\\rd", b'"},\n' + _GOOD[:-1] + b"]"),
     "a.txt": (b"", b"word ", b""),
