@@ -10,15 +10,19 @@ MUTANTS_READY := $(VENV)/.mutants-ready
 OLDEST := .venv-oldest
 ENGINES := .venv-engines
 
-# For make fuzz, and make mutants: every how many changes to the SQL are tried.
-MINUTES ?= 5
+# For make mutants: every how many changes to the SQL are tried.
 EVERY ?= 10
 
 # For make bench: rows of the table, and further options (make bench OPTIONS=--help).
 ROWS ?= 1000000
 OPTIONS ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint dist format reference soak crashes drops exactness fuzz quality bench clean
+# For make trial and make fuzz: how long, the seed and, for a trial, CRASH=1 to kill servers and clients.
+MINUTES ?= 10
+SEED ?=
+CRASH ?=
+
+.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint dist format reference trial drops fuzz quality bench clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -119,18 +123,11 @@ format: $(READY) ## lay the code out
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-soak: $(READY) ## twice five minutes of concurrent writers, searches, claims and clean-ups
-	$(BIN)/python tests/soak.py index --seconds 300
-	$(BIN)/python tests/soak.py texts --seconds 300
-
-crashes: $(READY) ## kill a server 30 times under six writers, and look for lost rows
-	$(BIN)/python tests/crashes.py --crashes 30
+trial: $(READY) ## write, search and keep up tables of every kind at random, and compare: make trial MINUTES=60 SEED=1 CRASH=1
+	$(BIN)/python tests/trial --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(CRASH),--crash)
 
 drops: $(READY) ## change files between runs of dedup, apply the drop lists, and look for lost texts
 	$(BIN)/python tests/drops.py --examples 300
-
-exactness: $(READY) ## compare every search on every kind of table with brute force, while the tables change
-	$(BIN)/python tests/exactness.py
 
 fuzz: $(READY) ## try bad input of every kind: make fuzz MINUTES=60 SEED=1
 	$(BIN)/python tests/fuzz.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
