@@ -89,7 +89,7 @@ def _read(source: Path) -> NDArray[np.uint64]:
         raise UsageError(f"no such file: {printable(str(source))}")
     with nullcontext(sys.stdin.buffer) if source == _STREAM else source.open("rb") as file:
         content = file.read(_START)
-        if len(content) < _START or b"\n" in content or b"\r" in content:
+        if len(content) < _START or not content.strip() or b"\n" in content or b"\r" in content:
             content += file.read()
         # Else a file of another kind, or a device that does not end: its first line is no fingerprint.
     if content.translate(None, b"0123456789\r\n"):  # perhaps only white space around a number
