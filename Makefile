@@ -17,12 +17,12 @@ EVERY ?= 10
 ROWS ?= 1000000
 OPTIONS ?=
 
-# For make trial and make load: how long, and the seed. CRASH=1 makes the trial kill servers and clients.
+# For make trial, ddl, fuzz and load: how long, the seed, and, for a trial, CRASH=1 to kill servers and clients.
 MINUTES ?= 10
 SEED ?=
 CRASH ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint dist format reference trial drops quality bench load clean
+.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint dist format reference trial ddl drops fuzz quality bench load clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -126,8 +126,14 @@ format: $(READY) ## lay the code out
 trial: $(READY) ## write, search and keep up tables of every kind at random, and compare: make trial MINUTES=60 SEED=1 CRASH=1
 	$(BIN)/python tests/trial --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(CRASH),--crash)
 
+ddl: $(READY) ## let a table's owner do anything to it, and compare its searches with plain SQL: make ddl MINUTES=60 SEED=1
+	$(BIN)/python tests/ddl.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
 drops: $(READY) ## change files between runs of dedup, apply the drop lists, and look for lost texts
 	$(BIN)/python tests/drops.py --examples 300
+
+fuzz: $(READY) ## try bad input of every kind: make fuzz MINUTES=60 SEED=1
+	$(BIN)/python tests/fuzz.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 quality: $(READY) ## measure recipes and decisions on texts in three scripts: make quality SIMSQL_SHARED=folder
 	$(BIN)/python -m benchmarks.charts

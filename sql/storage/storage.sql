@@ -246,8 +246,9 @@ $$;
 -- no child; its triggers fire as they should; the trigger that never runs names the columns, which have their
 -- types; another such trigger keeps parents away; the first key table exists, and is logged if the table is.
 -- (A publishable table is a logged one.) The triggers are read in one scan: reading one takes as long as
--- reading all. Each is compared as its name and a suffix: how it fires, the names of its columns, or "!" for
--- one that never runs and has a transition table. Every trigger has a suffix, so no other trigger can match.
+-- reading all. Each is compared as its name and a suffix: how it fires (and "?" if it has a digest to look at),
+-- the names of its columns, or "!" for one that never runs and has a transition table. Every trigger has a
+-- suffix, so no other trigger can match.
 CREATE OR REPLACE VIEW simsql._searchable AS
 SELECT r.id, r.table_id, r.column_name, r.is_default, r.distance, r.scope_columns,
        (CASE r.storage WHEN 'tables' THEN
@@ -267,7 +268,7 @@ SELECT r.id, r.table_id, r.column_name, r.is_default, r.distance, r.scope_column
                    AND simsql._base_type(a.atttypid)
                        <> r.scope_types[array_position(r.scope_columns, a.attname::text)]))
         AND ARRAY(SELECT t.tgname || CASE
-                         WHEN t.tgqual IS NULL THEN t.tgenabled::text
+                         WHEN t.tgqual IS NULL THEN t.tgenabled::text || repeat('?', t.tgnargs - 1)
                          WHEN t.tgattr[0] IS NOT NULL THEN ARRAY[
                               simsql._column_name(t.tgrelid, t.tgattr[0]),
                               simsql._column_name(t.tgrelid, t.tgattr[1]),

@@ -123,6 +123,25 @@ def test_a_restore_as_a_replica_adds_keys(connection, how):
     check(connection)
 
 
+def test_a_session_that_becomes_a_replica_loses_no_keys(connection):
+    """Within a statement, after its rows were written and before its statement triggers fire."""
+    create_articles(connection)
+    connection.execute(
+        "CREATE FUNCTION switch() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN PERFORM set_config('session_replication_role', 'replica', true); RETURN NULL; END $$;"
+        " CREATE TRIGGER switch AFTER INSERT OR UPDATE ON article FOR EACH ROW EXECUTE FUNCTION switch()"
+    )
+    connection.execute("INSERT INTO article (fingerprint) SELECT unnest(%s::bigint[])", [FINGERPRINTS])
+    check(connection)
+    connection.execute("UPDATE article SET fingerprint = fingerprint # 5")
+    check(connection)
+    connection.execute("SET session_replication_role = replica; DROP TRIGGER switch ON article")
+    (before, *_) = count_keys(connection)
+    connection.execute("UPDATE article SET fingerprint = fingerprint # 6")
+    assert count_keys(connection) == [before + len(FINGERPRINTS)] * 4
+    check(connection)
+
+
 def test_without_its_trigger_for_replication_an_index_is_refused(connection):
     create_articles(connection, [1])
     connection.execute("ALTER TABLE article DISABLE TRIGGER simsql_1_replica")

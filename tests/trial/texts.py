@@ -20,7 +20,6 @@ from simsql import simhash
 from trial.tally import Tally
 from trial.workers import Connect, Job
 
-CLAIMERS, WRITERS, CLEANERS = 2, 3, 2  # and one that decides, and one that checks
 DISTANCE = 8  # of claims
 
 SCHEMA = """
@@ -55,6 +54,8 @@ SELECT count(*), count(*) FILTER (WHERE
 class Texts:
     """Connections that claim, write, decide, clean up and check, in a database of their own."""
 
+    claimers, writers, cleaners = 4, 5, 3
+    """And one that decides, and one that checks."""
     delete = documented_delete("article", keys=("id",))
     claim = "SELECT count(*) FROM simsql.claim('article', %s, %s)"
 
@@ -79,7 +80,7 @@ class Texts:
             decide(self._url, "article")
 
     def jobs(self) -> dict[str, tuple[Connect, Job]]:
-        jobs = [self._claim] * CLAIMERS + [self._write] * WRITERS + [self._clean_up] * CLEANERS
+        jobs = [self._claim] * self.claimers + [self._write] * self.writers + [self._clean_up] * self.cleaners
         jobs += [self._decide, self._check]
         return {f"texts {number}: {job.__name__}": (self.connect, job) for number, job in enumerate(jobs)}
 

@@ -1,19 +1,19 @@
 """What administrators do to an index and its table while others write and search."""
 
-import contextlib
 import random
 import re
 from collections.abc import Callable, Sequence
 
 import psycopg
 from psycopg import errors
+from psycopg.pq import TransactionStatus
 from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from simsql import Design
 from simsql.database import change_storage, create_index
-from trial.tables import DESIGNS, SHARED, Kind, arguments
+from trial.tables import DESIGNS, LAST_TENANT, SHARED, Kind, arguments
 from trial.tally import Tally
 
 Statement = Callable[[psycopg.Connection, random.Random, Kind], object]
@@ -205,12 +205,11 @@ def _repair(connection: psycopg.Connection, chance: random.Random, kind: Kind) -
     elif index:
         connection.execute(f"DROP INDEX IF EXISTS simsql_{index}_1")
     _repeat(connection, f"SELECT * FROM simsql.repair('{kind.name}')")
-    with contextlib.suppress(errors.NoActiveSqlTransaction):
-        connection.execute("COMMIT")
+    connection.execute("COMMIT")
 
 
 def _rename(connection: psycopg.Connection, chance: random.Random, kind: Kind) -> None:
-    """Rename the column, the table or nothing for a moment: searches of the old name fail or find all."""
+    """Rename the column or the table for a moment: searches of the old name fail or find all."""
     other, back = chance.choice(
         [
             (
@@ -256,18 +255,18 @@ def _mend_names(connection: psycopg.Connection, kind: Kind) -> None:
         _repeat(connection, f"ALTER TABLE {kind.name} RENAME print TO fingerprint")
 
 
-def _repeat(connection: psycopg.Connection, statement: str) -> None:
-    """Run a statement that has to succeed, however long it waits for others."""
-    in_transaction = connection.info.transaction_status != 0
-    if in_transaction:
-        connection.execute(statement)
-        return
+def _repeat(connection: psycopg.Connection, *statements: str) -> None:
+    """Run statements that have to succeed, in one transaction, however long they wait for others."""
     while True:
         try:
-            connection.execute(statement)
+            with connection.transaction():
+                for statement in statements:
+                    connection.execute(statement)
         except (errors.LockNotAvailable, errors.DeadlockDetected):
-            continue
-        return
+            if connection.info.transaction_status == TransactionStatus.INTRANS:
+                raise
+        else:
+            return
 
 
 def _detach(connection: psycopg.Connection, chance: random.Random, kind: Kind) -> None:
@@ -296,7 +295,7 @@ def mend_partitions(connection: psycopg.Connection, kind: Kind) -> None:
             [name],
         ).fetchone()
         if found is None:
-            _repeat(connection, kind.part(name, part))
+            _add(connection, kind, kind.part(name, part))
         elif found[0] is None:
             _attach(connection, kind, name)
         elif found[0]:
@@ -309,7 +308,24 @@ def _attach(connection: psycopg.Connection, kind: Kind, name: str) -> None:
         _repeat(connection, f"ALTER TABLE {name} INHERIT {kind.name}")
         return
     bounds = dict(kind.parts)[name].split("}")[-1]
-    _repeat(connection, f"ALTER TABLE {kind.name} ATTACH PARTITION {name} {bounds}")
+    _add(connection, kind, f"ALTER TABLE {kind.name} ATTACH PARTITION {name} {bounds}")
+
+
+def _add(connection: psycopg.Connection, kind: Kind, statement: str) -> None:
+    """Create or attach a partition; it takes its rows over from the default partition."""
+    if "DEFAULT" not in str(kind.parts[-1]):
+        _repeat(connection, statement)
+        return
+    others, _ = kind.parts[-1]
+    of_partition = f"FROM {others} WHERE tenant = {LAST_TENANT + 1}"
+    _repeat(
+        connection,
+        f"LOCK TABLE {kind.name}",
+        f"CREATE TEMPORARY TABLE moved ON COMMIT DROP AS SELECT * {of_partition}",
+        f"DELETE {of_partition}",
+        statement,
+        f"INSERT INTO {kind.name} SELECT * FROM moved ON CONFLICT DO NOTHING",
+    )
 
 
 def _truncate(connection: psycopg.Connection, chance: random.Random, kind: Kind) -> None:
@@ -319,7 +335,7 @@ def _truncate(connection: psycopg.Connection, chance: random.Random, kind: Kind)
 def _new_partition(connection: psycopg.Connection, chance: random.Random, kind: Kind) -> None:
     name = chance.choice(kind.volatile)
     connection.execute(f"DROP TABLE {name}")
-    _repeat(connection, kind.part(name, dict(kind.parts)[name]))
+    _add(connection, kind, kind.part(name, dict(kind.parts)[name]))
 
 
 def _attach_filled(connection: psycopg.Connection, chance: random.Random, kind: Kind) -> None:

@@ -48,6 +48,16 @@ BEGIN
                                 AS s (has_other_condition, differs)
              WHERE t.oid IS NULL OR s.has_other_condition OR s.differs OR t.tgenabled <> d.fires);
     END IF;
+    IF EXISTS (SELECT FROM pg_trigger AS t
+                WHERE t.tgrelid = index.table_id AND t.tgname = prefix || 'update'
+                  AND nullif(split_part(encode(t.tgargs, 'escape'), '\000', 2), '')
+                      IS DISTINCT FROM simsql._expressions(actual))
+    THEN
+        faults := faults || ('expression changed', actual.table_name, 'expression changed', 'refuses',
+                             format('the expression of a generated column of %s changed after its '
+                                    'simhash index was created', index.table_id),
+                             'It lacks rows whose values have changed:', repair)::simsql._fault;
+    END IF;
     FOR number IN 0 .. CASE WHEN thorough THEN tables - 1 ELSE 0 END LOOP
         faults := faults || simsql._key_table_faults(index, actual, number, thorough);
     END LOOP;
@@ -179,7 +189,9 @@ BEGIN
         ELSE NULL;
         END CASE;
     END LOOP;
-    IF EXISTS (SELECT FROM unnest(faults) AS f WHERE f.problem LIKE 'trigger %') THEN
+    IF EXISTS (SELECT FROM unnest(faults) AS f
+                WHERE f.problem LIKE 'trigger %' OR f.problem = 'expression changed')
+    THEN
         PERFORM simsql._create_triggers(index);
         -- An unfinished build has already passed rows that were written without triggers, so it starts over.
         IF to_regclass('simsql.built_' || index.id) IS NOT NULL THEN
