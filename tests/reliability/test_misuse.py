@@ -57,38 +57,33 @@ def differences(connection: psycopg.Connection, role: str = "postgres") -> tuple
     return missed, invented
 
 
-@pytest.fixture
-def attempt(connection, examine, tally):
+def attempt(connection, examine, tally, misuses: Sequence[str], *roles: str) -> list[bool]:
     """Try each misuse on its own, write, and search as each role; return whether each let all of them search."""
-
-    def each(misuses: Sequence[str], *roles: str) -> list[bool]:
-        searched = []
-        for misuse in misuses:
-            with connection.transaction(force_rollback=True):
-                connection.execute(misuse)
-                with contextlib.suppress(psycopg.Error), connection.transaction():
-                    connection.execute("INSERT INTO article (fingerprint) VALUES (-2), (4)")
-                owner, *others = (differences(connection, role) for role in ("postgres", *roles))
-                missed, invented = (sum(pair[place] for pair in (owner, *others) if pair) for place in (0, 1))
-                tally(tried=owner is None, lost=missed, wrong=invented)
-                if owner:
-                    rows = connection.execute("SELECT id, fingerprint FROM article").fetchall()
-                    examine(connection, dict(rows), distances=(0,))
-                searched.append(None not in (owner, *others))
-        return searched
-
-    return each
+    searched = []
+    for misuse in misuses:
+        with connection.transaction(force_rollback=True):
+            connection.execute(misuse)
+            with contextlib.suppress(psycopg.Error), connection.transaction():
+                connection.execute("INSERT INTO article (fingerprint) VALUES (-2), (4)")
+            owner, *others = (differences(connection, role) for role in ("postgres", *roles))
+            missed, invented = (sum(pair[place] for pair in (owner, *others) if pair) for place in (0, 1))
+            tally(tried=owner is None, lost=missed, wrong=invented)
+            if owner:
+                rows = connection.execute("SELECT id, fingerprint FROM article").fetchall()
+                examine(connection, dict(rows), distances=(0,))
+            searched.append(None not in (owner, *others))
+    return searched
 
 
 @pytest.mark.fault("scripts that change the row-level security of all tables, those of simsql too")
-def test_row_level_security_of_all_tables(article, storage, reader, attempt):
+def test_row_level_security_of_all_tables(article, storage, reader, examine, tally):
     scripts = {
         "ALTER TABLE %s ENABLE ROW LEVEL SECURITY": False,
         "DROP POLICY IF EXISTS readers ON %s": storage == "expression",
         "CREATE POLICY more ON %s AS RESTRICTIVE USING (false)": storage == "expression",
         "ALTER TABLE %s FORCE ROW LEVEL SECURITY": True,
     }
-    searched = attempt([EVERY_TABLE.format(script) for script in scripts], reader)
+    searched = attempt(article, examine, tally, [EVERY_TABLE.format(script) for script in scripts], reader)
     assert searched == list(scripts.values())
     article.execute(EVERY_TABLE.format("ALTER TABLE %s ENABLE ROW LEVEL SECURITY"))
     (hint,) = article.execute("SELECT hint FROM simsql.verify()").fetchone()
@@ -99,12 +94,15 @@ def test_row_level_security_of_all_tables(article, storage, reader, attempt):
 
 
 @pytest.mark.fault("row-level security: policies, FORCE, BYPASSRLS, `row_security = off`")
-def test_row_level_security_of_the_table(article, reader, attempt):
+def test_row_level_security_of_the_table(article, reader, examine, tally):
     policy = (
         "ALTER TABLE article ENABLE ROW LEVEL SECURITY;"
         " CREATE POLICY part ON article USING (id % 2 = 0 OR current_setting('app.whole', true) = 'yes');"
     )
     searched = attempt(
+        article,
+        examine,
+        tally,
         [
             policy,
             policy + "SET app.whole = 'yes'",
@@ -121,7 +119,7 @@ def test_row_level_security_of_the_table(article, reader, attempt):
 
 
 @pytest.mark.fault("owners that change: ALTER OWNER, REASSIGN OWNED, DROP OWNED, renamed and demoted roles")
-def test_other_owners(connection, storage, new_role, reader, attempt):
+def test_other_owners(connection, storage, new_role, reader, examine, tally):
     one, other = new_role(), new_role()
     allow_indexes(connection, one, other)
     connection.execute(f"SET ROLE {one}")
@@ -130,6 +128,9 @@ def test_other_owners(connection, storage, new_role, reader, attempt):
     connection.execute(f"GRANT SELECT ON article TO {reader}; RESET ROLE")
     given = f"ALTER TABLE article OWNER TO {other};"
     searched = attempt(
+        connection,
+        examine,
+        tally,
         [
             given,
             given + f"REVOKE ALL ON SCHEMA simsql FROM {one}",
@@ -143,7 +144,7 @@ def test_other_owners(connection, storage, new_role, reader, attempt):
 
 
 @pytest.mark.fault("event triggers that fail, alter, drop or give away what an index is made of")
-def test_event_triggers(connection, storage, new_role, reader, attempt):
+def test_event_triggers(connection, storage, new_role, reader, examine, tally):
     heir = new_role()
     connection.execute(f"GRANT ALL ON SCHEMA simsql TO {heir}")
     of_tables = (
@@ -169,11 +170,11 @@ def test_event_triggers(connection, storage, new_role, reader, attempt):
             )
             with contextlib.suppress(psycopg.Error), connection.transaction():
                 create_index(connection, storage=storage)
-            attempt(["SELECT"], reader)
+            attempt(connection, examine, tally, ["SELECT"], reader)
 
 
 @pytest.mark.fault("partitions that belong to another role")
-def test_partitions_of_another_role(connection, new_role, reader, attempt):
+def test_partitions_of_another_role(connection, new_role, reader, examine, tally):
     owner, other = new_role(), new_role()
     allow_indexes(connection, owner, other)
     connection.execute(
@@ -188,6 +189,9 @@ def test_partitions_of_another_role(connection, new_role, reader, attempt):
     create_index(connection)
     connection.execute(f"GRANT SELECT ON article TO {reader}; RESET ROLE")
     searched = attempt(
+        connection,
+        examine,
+        tally,
         [
             "ALTER TABLE high ENABLE ROW LEVEL SECURITY; ALTER TABLE high FORCE ROW LEVEL SECURITY",
             f"SET ROLE {other}; INSERT INTO high (id, fingerprint) VALUES (99, 5); RESET ROLE",
