@@ -6,11 +6,26 @@ CREATE OR REPLACE FUNCTION simsql._follow_names(table_name regclass) RETURNS voi
 LANGUAGE plpgsql
 AS $$
 DECLARE
+    twice text;
     renamed constant simsql.registry[] := ARRAY(
         SELECT a FROM simsql.registry AS r CROSS JOIN LATERAL simsql._as_named(r) AS a
          WHERE r.table_id = _follow_names.table_name AND a IS DISTINCT FROM r
            AND array_position(a.column_name || a.scope_columns, NULL) IS NULL);
 BEGIN
+    SELECT c.name INTO twice
+      FROM (SELECT a.column_name FROM unnest(renamed) AS a
+             UNION ALL
+            SELECT r.column_name FROM simsql.registry AS r
+             WHERE r.table_id = _follow_names.table_name
+               AND r.id <> ALL (ARRAY(SELECT a.id FROM unnest(renamed) AS a))) AS c (name)
+     GROUP BY c.name HAVING count(*) > 1 LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'simsql.repair: two simhash indexes would be on column % of %', quote_ident(twice),
+                        table_name
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Drop the one that has lost its column: SELECT simsql.drop_index(%L, %L);',
+                                table_name, twice);
+    END IF;
     UPDATE simsql.registry AS r SET column_name = lpad(r.id::text, 64)
       FROM unnest(renamed) AS a WHERE r.id = a.id;
     UPDATE simsql.registry AS r

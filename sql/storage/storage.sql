@@ -122,15 +122,17 @@ END
 $$;
 
 -- advice: the share of what searches read that a vacuum would clean up, when the last one was, and what an
--- administrator should do; null if nothing. It reads the catalogue and the statistics alone, and no role needs
--- privileges for that.
+-- administrator should do; null if nothing. `need` is what `maintain` does about it: vacuum the index, or analyze
+-- its tables. It reads the catalogue and the statistics alone, and no role needs privileges for that.
 CREATE OR REPLACE FUNCTION simsql._storage_advice(
-    index simsql.registry, OUT unvacuumed double precision, OUT last_vacuum timestamptz, OUT hint text)
+    index simsql.registry, OUT unvacuumed double precision, OUT last_vacuum timestamptz, OUT hint text,
+    OUT need text)
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     CASE index.storage
-        WHEN 'tables' THEN SELECT a.* INTO unvacuumed, last_vacuum, hint FROM simsql._tables_advice(index) AS a;
+        WHEN 'tables' THEN
+            SELECT a.* INTO unvacuumed, last_vacuum, hint, need FROM simsql._tables_advice(index) AS a;
         WHEN 'expression' THEN
             SELECT a.* INTO unvacuumed, last_vacuum, hint FROM simsql._expression_advice(index) AS a;
     END CASE;
@@ -227,7 +229,7 @@ AS $$
 $$;
 
 -- compare: compares each key table with the rows: how many keys are missing, and how many a vacuum would
--- remove. PostgreSQL maintains B-trees, so _storage_compare is a function of `tables`.
+-- remove. PostgreSQL maintains B-trees, so _storage_compare is a function of `tables`, like _storage_sample.
 
 -- mend: mends these faults, `keys missing` among them, and returns the index, which may be another one by
 -- then.
@@ -246,8 +248,9 @@ $$;
 -- no child; its triggers fire as they should; the trigger that never runs names the columns, which have their
 -- types; another such trigger keeps parents away; the first key table exists, and is logged if the table is.
 -- (A publishable table is a logged one.) The triggers are read in one scan: reading one takes as long as
--- reading all. Each is compared as its name and a suffix: how it fires, the names of its columns, or "!" for
--- one that never runs and has a transition table. Every trigger has a suffix, so no other trigger can match.
+-- reading all. Each is compared as its name and a suffix: how it fires (and "?" if it has a digest to look at),
+-- the names of its columns, or "!" for one that never runs and has a transition table. Every trigger has a
+-- suffix, so no other trigger can match.
 CREATE OR REPLACE VIEW simsql._searchable AS
 SELECT r.id, r.table_id, r.column_name, r.is_default, r.distance, r.scope_columns,
        (CASE r.storage WHEN 'tables' THEN
@@ -267,7 +270,7 @@ SELECT r.id, r.table_id, r.column_name, r.is_default, r.distance, r.scope_column
                    AND simsql._base_type(a.atttypid)
                        <> r.scope_types[array_position(r.scope_columns, a.attname::text)]))
         AND ARRAY(SELECT t.tgname || CASE
-                         WHEN t.tgqual IS NULL THEN t.tgenabled::text
+                         WHEN t.tgqual IS NULL THEN t.tgenabled::text || repeat('?', t.tgnargs - 1)
                          WHEN t.tgattr[0] IS NOT NULL THEN ARRAY[
                               simsql._column_name(t.tgrelid, t.tgattr[0]),
                               simsql._column_name(t.tgrelid, t.tgattr[1]),

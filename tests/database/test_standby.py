@@ -26,6 +26,8 @@ from simsql.errors import SimsqlError
 from simsql.sqlalchemy import Fingerprint
 from simsql.sqlalchemy import near as near_in_model
 
+pytestmark = pytest.mark.fault("a hot standby, and one that is promoted after its primary has died")
+
 FINGERPRINTS = oracle.clustered(150, seed=24)
 TENANT = ", scope => '{\"tenant\": 1}'"
 SEARCHES = (

@@ -8,21 +8,19 @@ import time
 
 import psycopg
 import pytest
-from ledger import WORK, Ledger
+from ledger import WORK
+from oracle import to_bigint
 from psycopg import errors
+from sqlalchemy.exc import DBAPIError
+
+from simsql.database import load_rows
 
 CANCEL, TERMINATE = "pg_cancel_backend", "pg_terminate_backend"
 
 
 @pytest.fixture
-def ledger(connection, storage):
-    return Ledger(connection, storage)
-
-
-@pytest.fixture
-def tries(request):
-    """How often to try: less in `make test`."""
-    return 400 if request.config.getoption("reliability") else 30
+def tries(thorough):
+    return 400 if thorough else 20
 
 
 @pytest.mark.fault("`statement_timeout` in writes, claims, build, vacuum, verify and repair")
@@ -131,4 +129,37 @@ def test_cancelled_queries(connection, connect, ledger, examine, tries):
 def test_ended_sessions(connection, connect, ledger, examine, tries):
     tried = interrupt(connection, connect, ledger, tries, TERMINATE)
     assert tried >= tries // 4
+    examine(connection, ledger.committed, tried=tried)
+
+
+@pytest.mark.slow
+@pytest.mark.fault("sessions ended and queries cancelled in the middle of `load_rows`")
+@pytest.mark.parametrize("how", [CANCEL, TERMINATE])
+def test_interrupted_loads(database, connection, ledger, examine, how):
+    """So many rows that the keys are copied, with the trigger of the index disabled in the meantime."""
+    chance = random.Random(6)
+    tried = 0
+    last = 1.0
+    for number in range(1, 13):
+        rows = {
+            row: to_bigint(chance.getrandbits(64)) for row in range(number * 100_000, number * 100_000 + 10_500)
+        }
+        with database.connect() as loader:
+            interrupted = [f"SELECT {how}(%s)", [loader.connection.driver_connection.info.backend_pid]]
+            timer = threading.Timer(chance.uniform(0, last), connection.execute, interrupted)
+            begin = time.monotonic()
+            timer.start()
+            try:
+                with loader.begin():
+                    load_rows(loader, "article", ["id", "fingerprint"], rows.items())
+                last = time.monotonic() - begin
+                ledger.committed.update(rows)
+            except DBAPIError:
+                tried += 1
+            timer.join()
+            loader.invalidate()
+        if connection.execute("SELECT FROM article WHERE id = %s", [number * 100_000]).fetchall():
+            ledger.committed.update(rows)
+        ledger.mend(connection)
+    assert tried >= 2
     examine(connection, ledger.committed, tried=tried)

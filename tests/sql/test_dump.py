@@ -10,7 +10,10 @@ from psycopg import errors
 from skew import skewed
 from upkeep import problems
 
-pytestmark = pytest.mark.oldest_version
+pytestmark = [
+    pytest.mark.oldest_version,
+    pytest.mark.fault("dump and restore: the formats and options of pg_dump, pg_restore and CREATE DATABASE"),
+]
 
 FINGERPRINTS = clustered(200, seed=10)
 

@@ -223,6 +223,15 @@ CASES = {
         *("trigger not enabled always", OFF),
         storages=TABLES,
     ),
+    "generated column computed again": Case(
+        "ALTER TABLE app.article DROP fingerprint CASCADE;"
+        " ALTER TABLE app.article ADD fingerprint bigint GENERATED ALWAYS AS (id) STORED;"
+        " SELECT simsql.repair('app.article');"
+        " ALTER TABLE app.article ALTER fingerprint SET EXPRESSION AS (id + 7)",
+        *("expression changed", "expression changed", {"expression changed", "*"}),
+        storages=TABLES,
+        newest=True,
+    ),
     # Key tables
     "first key table dropped": Case("DROP TABLE simsql.keys_1_0", "key table missing", "damaged", storages=TABLES),
     "another key table dropped": Case(
@@ -504,7 +513,8 @@ def test_every_fault_is_among_the_cases():
     }
     files = [SQL / "faults.sql", *SQL.glob("storage/*/faults.sql"), SQL / "storage" / "expression" / "btrees.sql"]
     text = "\n".join(path.read_text(encoding="utf-8") for path in files)
-    subject = "table|column|trigger|function|key|keys|policy|(?:search )?B-tree|partition|index|not|row-level"
+    subject = "table|column|trigger|function|key|keys|expression|replication|policy|(?:search )?B-tree|partition"
+    subject += "|index|not|row-level"
     named = set(re.findall(rf"'((?:{subject}) [a-zB-]+(?: [a-zB-]+)*)'", text)) - {"B-trees missing"}
     tested = {problem for case in CASES.values() for problem in case.problems or {case.refuses}} - {"*", None}
     assert tested <= named

@@ -123,6 +123,25 @@ def test_a_restore_as_a_replica_adds_keys(connection, how):
     check(connection)
 
 
+def test_a_session_that_becomes_a_replica_loses_no_keys(connection):
+    """Within a statement, after its rows were written and before its statement triggers fire."""
+    create_articles(connection)
+    connection.execute(
+        "CREATE FUNCTION switch() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN PERFORM set_config('session_replication_role', 'replica', true); RETURN NULL; END $$;"
+        " CREATE TRIGGER switch AFTER INSERT OR UPDATE ON article FOR EACH ROW EXECUTE FUNCTION switch()"
+    )
+    connection.execute("INSERT INTO article (fingerprint) SELECT unnest(%s::bigint[])", [FINGERPRINTS])
+    check(connection)
+    connection.execute("UPDATE article SET fingerprint = fingerprint # 5")
+    check(connection)
+    connection.execute("SET session_replication_role = replica; DROP TRIGGER switch ON article")
+    (before, *_) = count_keys(connection)
+    connection.execute("UPDATE article SET fingerprint = fingerprint # 6")
+    assert count_keys(connection) == [before + len(FINGERPRINTS)] * 4
+    check(connection)
+
+
 def test_without_its_trigger_for_replication_an_index_is_refused(connection):
     create_articles(connection, [1])
     connection.execute("ALTER TABLE article DISABLE TRIGGER simsql_1_replica")
@@ -165,7 +184,7 @@ def test_a_vacuum_of_the_publisher_leaves_the_keys_of_the_subscriber(connection,
     with subscription(connection, subscriber, options=", copy_data = false", tables="ALL TABLES") as name:
         connection.execute("UPDATE article SET fingerprint = fingerprint # 1")
         connection.execute("UPDATE article SET fingerprint = fingerprint # 1")
-        wait_for(subscriber, rows_of(connection))
+        wait_until_applied(connection, name)
         subscriber.execute("CALL simsql.vacuum('article')")
         connection.execute("CALL simsql.vacuum('article')")
         wait_until_applied(connection, name)
@@ -207,3 +226,27 @@ def test_a_schema_restored_without_its_data_gets_its_indexes_by_the_initial_copy
         wait_for(restored, rows_of(connection))
         check(restored)
     examine(restored, dict(rows_of(connection)))
+
+
+def test_a_large_transaction_is_applied_while_it_runs(connection, subscriber, examine):
+    """In parts, by several workers from PostgreSQL 16 on, and without what a savepoint takes back."""
+    for side in (connection, subscriber):
+        create_articles(side, FINGERPRINTS)
+    streaming = "parallel" if connection.info.server_version >= 160000 else "on"
+    options = f", copy_data = false, streaming = {streaming}"
+    settings = "-c logical_decoding_work_mem=64kB"
+    insert = "INSERT INTO article (fingerprint) SELECT n * 1000 + %s FROM generate_series(1, 400) AS n"
+    with subscription(connection, subscriber, options=options, settings=settings) as name:
+        with connection.transaction():
+            connection.execute(insert, [1])
+            with connection.transaction(force_rollback=True):
+                connection.execute(insert, [2])
+            connection.execute(insert, [3])
+            connection.execute("UPDATE article SET fingerprint = fingerprint # 4 WHERE id % 9 = 0")
+        wait_for(subscriber, rows_of(connection))
+        (streamed,) = connection.execute(
+            "SELECT stream_txns FROM pg_stat_replication_slots WHERE slot_name = %s", [name]
+        ).fetchone()
+        assert streamed
+        check(subscriber)
+        examine(subscriber, dict(rows_of(connection)))

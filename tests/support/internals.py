@@ -92,6 +92,18 @@ def near_many_statements(
     ).fetchone()
 
 
+def near_many_strategy(
+    connection: psycopg.Connection, table: str, queries: int, within: int, scope: str | None = None
+) -> str:
+    """The strategy by which near_many searches for so many fingerprints now."""
+    return connection.execute(
+        "SELECT s.strategy FROM simsql.registry AS r, simsql._near_many_statements("
+        "r, %(queries)s, simsql._expected_keys(r, %(queries)s, %(within)s, %(scope)s::jsonb), %(within)s,"
+        " %(scope)s::jsonb) AS s WHERE r.table_id = %(table)s::regclass",
+        {"table": table, "queries": queries, "within": within, "scope": scope},
+    ).fetchone()[0]
+
+
 def run_statements(
     connection: psycopg.Connection, statements: Iterable[str], fingerprints: Iterable[int], within: int
 ) -> list[tuple[Any, ...]]:

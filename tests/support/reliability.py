@@ -229,7 +229,7 @@ class Reliability:
                 self._counts[kind] = [sum(each) for each in zip(self._counts[kind], *tallies, strict=True)]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if not self._asked:
+        if not (self._asked and self._counts):
             return
         table = as_table(self._counts, read_kinds())
         terminalreporter.write_line(table)

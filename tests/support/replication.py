@@ -9,13 +9,14 @@ _numbers = itertools.count()
 
 
 @contextlib.contextmanager
-def subscription(publisher, subscriber, *, options="", tables="TABLE article", condition=""):
+def subscription(publisher, subscriber, *, options="", tables="TABLE article", condition="", settings=""):
     """Let the changes of tables reach the same tables of another database on this server."""
     name = f"feed_{next(_numbers)}"
     publisher.execute(f"CREATE PUBLICATION {name} FOR {tables} {condition}")
     # On one server, CREATE SUBSCRIPTION would wait for itself to make the slot.
     publisher.execute(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
     address = f"host={publisher.info.host} port={publisher.info.port} user=postgres dbname={publisher.info.dbname}"
+    address += f" options=''{settings}''"
     subscriber.execute(
         f"CREATE SUBSCRIPTION {name} CONNECTION '{address}' PUBLICATION {name} WITH (create_slot = false{options})"
     )

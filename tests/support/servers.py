@@ -31,6 +31,7 @@ SETTINGS = {
     "max_wal_size": "4GB",
     "shared_buffers": "64MB",
     "max_connections": "60",
+    "max_prepared_transactions": "20",
     "autovacuum": "off",
     "jit": "off",
     "deadlock_timeout": "100ms",
@@ -176,7 +177,7 @@ def _describe(bin_folder: Path, source: str) -> Program:
 @contextlib.contextmanager
 def run_server(program: Program) -> Iterator[Server]:
     """Start a new server, in memory where there is enough, and remove it afterwards."""
-    with _new_folder(program) as folder:
+    with new_folder(program) as folder:
         cluster = PostgresServer(program.bin_folder, folder / "data", SETTINGS)
         cluster.init()
         cluster.start()
@@ -198,7 +199,7 @@ def memory() -> Path | None:
 
 
 @contextlib.contextmanager
-def _new_folder(program: Program) -> Iterator[Path]:
+def new_folder(program: Program) -> Iterator[Path]:
     """A folder that is removed afterwards, with the server in it, even if this process is killed."""
     folder = Path(tempfile.mkdtemp(prefix=f"simsql-{program.name}-", dir=memory()))
     folder.chmod(0o711)  # as root, the server runs as another user

@@ -24,6 +24,9 @@ BEGIN
     hint := CASE WHEN is_distributed AND caller = 'repair'
                  THEN format('Create it again: SELECT simsql.drop_index(%1$L, ...); '
                              'SELECT simsql.create_index(%1$L, ...);', table_name)
+                 WHEN caller = 'repair' AND reason LIKE 'takes part in inheritance%'
+                 THEN 'Detach the table, then repair it again. Or drop the index, and create one with '
+                      'storage => ''expression''.'
                  ELSE 'Use storage => ''expression'', which covers rows however they were written.' END;
 END
 $$;

@@ -7,7 +7,8 @@
 -- Statement triggers add the keys of all new rows at once. They are ENABLE ALWAYS, so that disabling and
 -- enabling them leaves a trace. Logical replication applies rows without firing statement triggers, so an
 -- ENABLE REPLICA row trigger adds the keys there. Statement triggers that do fire in a replica session leave
--- the keys to it.
+-- the keys to it, if it has counted all rows: a function of the table's owner may have changed the session in
+-- the middle of a statement.
 --
 -- The functions run with the privileges of the index's owner, so a writer needs no privileges other than
 -- those on the table. Nothing that the owner of the table controls may therefore be evaluated in them:
@@ -123,10 +124,15 @@ DECLARE
     {alone}
     types_are_right boolean;
     several boolean;
+    all_added boolean;
 BEGIN
     {checks}
     IF current_setting('session_replication_role') = 'replica' THEN
-        RETURN NULL;
+        all_added := current_setting('simsql.added_{id}', true) = (SELECT count(*)::text FROM pg_am);
+        PERFORM set_config('simsql.added_{id}', '0', true);
+        IF all_added THEN
+            RETURN NULL;
+        END IF;
     END IF;
     SELECT {types_are_right}, EXISTS (SELECT FROM pg_am OFFSET 1)
       INTO types_are_right, several FROM pg_am LIMIT 1;
@@ -163,6 +169,9 @@ BEGIN
     IF NOT ({types_are_right}) THEN
         {refusal}
     END IF;
+    PERFORM set_config('simsql.added_{id}',
+                       (1 + coalesce(nullif(current_setting('simsql.added_{id}', true), ''), '0')::bigint)::text,
+                       true);
     IF NEW.{"column"} IS NULL{new_in_no_scope} THEN
         RETURN NULL;
     END IF;
@@ -184,6 +193,20 @@ END$sql$,
 END
 $$;
 
+-- A digest of the expressions of the generated columns of an index; null if it has none. ALTER COLUMN ... SET
+-- EXPRESSION computes their values again without firing a trigger.
+CREATE OR REPLACE FUNCTION simsql._expressions(index simsql.registry) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT encode(sha256(convert_to(string_agg(pg_get_expr(d.adbin, d.adrelid), ';' ORDER BY c.place),
+                                    'UTF8')), 'hex')
+      FROM unnest(index.column_name || index.scope_columns) WITH ORDINALITY AS c (name, place)
+      JOIN pg_attribute AS a ON a.attrelid = index.table_id AND a.attname = c.name AND a.attgenerated = 's'
+      JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+$$;
+
+-- The update trigger carries the digest of the expressions as they were when its keys were complete.
+--
 -- Two of them never fire, but they record in the catalogue what a name cannot. The first identifies the
 -- columns, the fingerprint column and then the scope, by number, whatever their names are (see
 -- _check_columns). It also makes PostgreSQL refuse ALTER COLUMN TYPE, which rewrites values without firing
@@ -198,7 +221,9 @@ AS $$
                           || ' EXECUTE FUNCTION simsql.add_on_{function}_{id}({nonce})',
                           jsonb_build_object('suffix', t.suffix, 'function', t.function,
                                              'nonce', CASE WHEN t.fires IS NOT NULL
-                                                           THEN quote_literal(index.nonce) END),
+                                                           THEN quote_literal(index.nonce) END
+                                                      || CASE WHEN t.suffix = 'update' AND e.digest IS NOT NULL
+                                                              THEN ', ' || quote_literal(e.digest) ELSE '' END),
                           jsonb_build_object('id', index.id, 'table', index.table_name, 'columns',
                                              simsql._name_list(index.column_name || index.scope_columns))),
            t.fires::"char"
@@ -212,6 +237,7 @@ AS $$
            ('no_parent', 'insert', NULL,
             'AFTER INSERT ON {table} REFERENCING NEW TABLE AS new_rows FOR EACH ROW WHEN (false)'))
            AS t (suffix, function, fires, event)
+     CROSS JOIN simsql._expressions(index) AS e (digest)
      WHERE index.storage = 'tables'
 $$;
 

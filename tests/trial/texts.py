@@ -4,21 +4,22 @@ A trigger numbers every change of a row while the row is locked. So the numbers 
 when another one was dropped, also if a transaction that had changed it before committed only later.
 """
 
+import contextlib
 import random
 from collections.abc import Sequence
 
 import numpy as np
 import psycopg
-from clean_up import REPEATED, decide, documented_delete
+from clean_up import decide, documented_delete
 from corpus import make_texts
 from oracle import to_bigint
 from sessions import ALL_LEVELS
-from soaking import Connect, Job, Soak
 from sqlalchemy import URL
 
 from simsql import simhash
+from trial.tally import Tally
+from trial.workers import Connect, Job
 
-CLAIMERS, WRITERS, CLEANERS = 5, 6, 3  # and one that decides, and one that checks
 DISTANCE = 8  # of claims
 
 SCHEMA = """
@@ -50,38 +51,42 @@ SELECT count(*), count(*) FILTER (WHERE
 """
 
 
-class TextSoak(Soak):
-    """16 connections that claim, write, decide, clean up and check."""
+class Texts:
+    """Connections that claim, write, decide, clean up and check, in a database of their own."""
 
-    FAULTS = ("texts lost", "near-duplicates accepted")
-    RETRIED = REPEATED
+    claimers, writers, cleaners = 4, 5, 3
+    """And one that decides, and one that checks."""
     delete = documented_delete("article", keys=("id",))
     claim = "SELECT count(*) FROM simsql.claim('article', %s, %s)"
 
-    def __init__(self, connect: Connect, seed: int) -> None:
-        super().__init__(connect, seed)
+    def __init__(self, connect: Connect, seed: int, tally: Tally) -> None:
+        self.connect = connect
+        self.tally = tally
+        self._chance = random.Random(f"{seed} texts")
         texts = list(make_texts(seed, families=0, alone=200).values())
         self._loose, self._claimed = texts[:120], texts[120:]
 
-    def prepare(self, connection: psycopg.Connection) -> None:
-        connection.execute(SCHEMA)
-        chance = random.Random(self.seed)
-        for _ in range(300):
-            self._insert(connection, _edit(chance, self._loose), claimed=False)
-        self._url = URL.create(
-            "postgresql",
-            connection.info.user,
-            database=connection.info.dbname,
-            query={"host": connection.info.host, "port": str(connection.info.port)},
-        )
-        decide(self._url, "article")
+    def prepare(self) -> None:
+        with contextlib.closing(self.connect()) as connection:
+            connection.execute(SCHEMA)
+            for _ in range(300):
+                self._insert(connection, _edit(self._chance, self._loose), claimed=False)
+            self._url = URL.create(
+                "postgresql",
+                connection.info.user,
+                database=connection.info.dbname,
+                query={"host": connection.info.host, "port": str(connection.info.port)},
+            )
+            decide(self._url, "article")
 
-    def jobs(self) -> list[Job]:
-        jobs = [self._claim] * CLAIMERS + [self._write] * WRITERS + [self._clean_up] * CLEANERS
-        return [*jobs, self._decide, self._check]
+    def jobs(self) -> dict[str, tuple[Connect, Job]]:
+        jobs = [self._claim] * self.claimers + [self._write] * self.writers + [self._clean_up] * self.cleaners
+        jobs += [self._decide, self._check]
+        return {f"texts {number}: {job.__name__}": (self.connect, job) for number, job in enumerate(jobs)}
 
-    def finish(self, connection: psycopg.Connection) -> None:
-        self._check(connection, random.Random())
+    def check(self) -> None:
+        with contextlib.closing(self.connect()) as connection:
+            self._check(connection, random.Random())
 
     def _claim(self, connection: psycopg.Connection, chance: random.Random) -> None:
         """Insert a text, or edit one that was claimed, unless there is a near one. Delete one now and then."""
@@ -91,13 +96,13 @@ class TextSoak(Soak):
             connection.execute("DELETE FROM article WHERE id = %s", ids)
         connection.execute("BEGIN")
         if connection.execute(self.claim, [to_bigint(simhash(text)), DISTANCE]).fetchone() != (0,):
-            self.count("claims refused")
+            self.tally.operation("texts: claims refused")
         elif ids and chance.random() < 0.3:
             self._update(connection, text, ids, claimed=True)
-            self.count("claims accepted")
+            self.tally.operation("texts: claims accepted")
         else:
             self._insert(connection, text, claimed=True)
-            self.count("claims accepted")
+            self.tally.operation("texts: claims accepted")
         self._end(connection, chance)
 
     def _write(self, connection: psycopg.Connection, chance: random.Random) -> None:
@@ -116,11 +121,11 @@ class TextSoak(Soak):
                 connection.execute("UPDATE article SET claimed = claimed WHERE id = %s", row)
             else:
                 connection.execute("DELETE FROM article WHERE id = %s", row)
-            self.count(f"statements: {how}")
+            self.tally.operation(f"texts: {how}")
         self._end(connection, chance)
 
     def _clean_up(self, connection: psycopg.Connection, chance: random.Random) -> None:
-        self.done.wait(chance.uniform(0, 0.1))
+        self.tally.done.wait(chance.uniform(0, 0.1))
         connection.execute(f"BEGIN ISOLATION LEVEL {chance.choice(ALL_LEVELS)}")
         ids = [key for (key,) in connection.execute(self.delete)]
         connection.execute(
@@ -129,30 +134,29 @@ class TextSoak(Soak):
             [ids],
         )
         self._end(connection, chance)
-        self.count("clean-ups")
+        self.tally.operation("texts: clean-ups")
 
     def _decide(self, connection: psycopg.Connection, chance: random.Random) -> None:
-        self.count("drops decided", decide(self._url, "article").droppable)
-        self.count("decisions")
+        decide(self._url, "article")
+        self.tally.operation("texts: decisions")
         if chance.random() < 0.2:
             connection.execute("CALL simsql.vacuum('article')")
-        self.done.wait(chance.uniform(0, 0.3))
+        self.tally.done.wait(chance.uniform(0, 0.3))
 
     def _check(self, connection: psycopg.Connection, _: random.Random) -> None:
         found = [row[0] for row in connection.execute("SELECT fingerprint FROM article WHERE claimed")]
         values = np.array(found, dtype=np.int64).view(np.uint64)
         near = np.bitwise_count(values[:, None] ^ values) <= DISTANCE
-        self.count("near-duplicates accepted", (int(near.sum()) - len(values)) // 2)
+        pairs = (int(near.sum()) - len(values)) // 2
+        self.tally.find(self.tally.wrong, "near-duplicates that were claimed", pairs, "among texts")
         dropped, lost = connection.execute(LOST).fetchone() or (0, 0)
-        self.counts["rows dropped"] = dropped
-        self.count("texts lost", lost)
-        self.count("checks")
-        self.done.wait(0.2)
+        self.tally.checks["texts dropped"] = dropped
+        self.tally.find(self.tally.lost, "texts", lost, "dropped without a text to keep")
+        self.tally.done.wait(0.2)
 
     def _end(self, connection: psycopg.Connection, chance: random.Random) -> None:
-        self.done.wait(chance.choice([0, 0.001, 0.02]))
+        self.tally.done.wait(chance.choice([0, 0.001, 0.02]))
         connection.execute(chance.choices(["COMMIT", "ROLLBACK"], [5, 1])[0])
-        self.count("transactions")
 
     def _insert(self, connection: psycopg.Connection, text: str, *, claimed: bool) -> None:
         connection.execute(

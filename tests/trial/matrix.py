@@ -58,11 +58,3 @@ def clusters(fingerprints: Lines, near: Lines) -> Lines:
 def sort(lines: Lines) -> Lines:
     """Lines in order, by their first column and then the others."""
     return lines[np.lexsort(lines.T[::-1])]
-
-
-def differing(found: Lines, expected: Lines, queries: int) -> int:
-    """How many of the queries, which the first column counts from 0, have other lines than expected."""
-    if np.array_equal(found, expected):
-        return 0
-    groups = [np.split(lines, np.searchsorted(lines[:, 0], np.arange(1, queries))) for lines in (found, expected)]
-    return sum(not np.array_equal(a, b) for a, b in zip(*groups, strict=True))
