@@ -17,12 +17,12 @@ EVERY ?= 10
 ROWS ?= 1000000
 OPTIONS ?=
 
-# For make trial and make ddl: how long, the seed, and, for a trial, CRASH=1 to kill servers and clients.
+# For make trial, ddl, fuzz and load: how long, the seed, and, for a trial, CRASH=1 to kill servers and clients.
 MINUTES ?= 10
 SEED ?=
 CRASH ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint dist format reference trial ddl drops quality bench clean
+.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint dist format reference trial ddl drops fuzz quality bench load clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -132,6 +132,9 @@ ddl: $(READY) ## let a table's owner do anything to it, and compare its searches
 drops: $(READY) ## change files between runs of dedup, apply the drop lists, and look for lost texts
 	$(BIN)/python tests/drops.py --examples 300
 
+fuzz: $(READY) ## try bad input of every kind: make fuzz MINUTES=60 SEED=1
+	$(BIN)/python tests/fuzz.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
 quality: $(READY) ## measure recipes and decisions on texts in three scripts: make quality SIMSQL_SHARED=folder
 	$(BIN)/python -m benchmarks.charts
 	$(BIN)/python -m benchmarks.decisions
@@ -147,6 +150,9 @@ $(BENCH_READY): $(READY)
 
 bench: $(BENCH_READY) ## measure simsql and its peers side by side: make bench ROWS=10000000
 	$(BIN)/python -m benchmarks --rows $(ROWS) $(OPTIONS)
+
+load: $(READY) ## searches and writes by 1 to 64 clients, and how an index grows: make load ROWS=1000000 MINUTES=10
+	$(BIN)/python -m benchmarks.load --rows $(ROWS) --minutes $(MINUTES) --seed $(or $(SEED),1)
 
 clean: ## remove what make has made
 	rm -rf $(VENV) $(OLDEST) $(ENGINES) build dist mutants .coverage* .sql-mutants.json .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

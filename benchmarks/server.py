@@ -5,8 +5,9 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import psycopg
 
@@ -47,7 +48,9 @@ def settings() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def run_server(parent: Path, rows: int, grow_to: int) -> Iterator[PostgresServer]:
+def run_server(
+    parent: Path, rows: int, grow_to: int, changed: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[PostgresServer]:
     """Start a new server with simsql installed in its database `postgres`, below `parent`.
 
     Raises SimsqlError if the disk has no space for the tables of a run, or the wheel is not installed.
@@ -62,7 +65,7 @@ def run_server(parent: Path, rows: int, grow_to: int) -> Iterator[PostgresServer
         )
     programs = _programs()
     with new_folder(parent) as folder:
-        cluster = PostgresServer(programs, folder / "data", settings())
+        cluster = PostgresServer(programs, folder / "data", settings() | changed)
         cluster.init()
         with _running(cluster):
             yield cluster

@@ -48,7 +48,7 @@ DECLARE
     changed text;
 BEGIN
     IF table_name IS NULL OR column_name IS NULL OR coalesce(cardinality(sources), 0) = 0
-       OR array_position(sources, NULL) IS NOT NULL
+       OR array_position(ARRAY(SELECT unnest(sources)), NULL) IS NOT NULL  -- of any dimensions
     THEN
         RAISE EXCEPTION 'simsql.clear_on_change: the table, the column and its sources must not be null '
                         'or empty'
@@ -56,7 +56,7 @@ BEGIN
                   HINT = 'For example: '
                          'SELECT simsql.clear_on_change(''article'', ''fingerprint'', ARRAY[''body'']);';
     END IF;
-    FOREACH name IN ARRAY column_name || sources LOOP
+    FOREACH name IN ARRAY column_name || ARRAY(SELECT unnest(sources)) LOOP
         SELECT a.attgenerated INTO generated FROM pg_attribute AS a
          WHERE a.attrelid = table_name AND a.attname = name AND a.attnum > 0 AND NOT a.attisdropped;
         IF NOT FOUND THEN

@@ -213,7 +213,8 @@ BEGIN
      ORDER BY array_position('{refuses,may miss rows,slows}', f.effect), f.ordinality
      LIMIT 1;
     state := coalesce(state, 'ready');
-    SELECT a.* INTO unvacuumed, last_vacuum, advice FROM simsql._storage_advice(index) AS a;
+    SELECT a.unvacuumed, a.last_vacuum, a.hint INTO unvacuumed, last_vacuum, advice
+      FROM simsql._storage_advice(index) AS a;
     hint := coalesce(hint, advice);
 END
 $$;

@@ -40,6 +40,7 @@
 \ir build.sql
 \ir verify.sql
 \ir repair.sql
+\ir maintain.sql
 \ir join_designs.sql
 \ir pairs.sql
 \ir near_many.sql

@@ -71,17 +71,25 @@ BEGIN
 END
 $$;
 
+-- Whether this role owns all objects of an index; null if it has none.
+CREATE OR REPLACE FUNCTION simsql._owns(index simsql.registry) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN pg_has_role(simsql._owner(index), 'USAGE')
+           AND NOT EXISTS (SELECT FROM pg_class AS c
+                            WHERE c.relnamespace = 'simsql'::regnamespace
+                              AND c.relname ~ format('^keys_%s_\d+$', index.id)
+                              AND NOT pg_has_role(c.relowner, 'USAGE'));
+END
+$$;
+
 -- Raises an error unless this role owns all objects of an index and sees all rows.
 CREATE OR REPLACE FUNCTION simsql._check_upkeep(index simsql.registry, caller text) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
-    IF EXISTS (SELECT FROM pg_class AS c
-                WHERE c.relnamespace = 'simsql'::regnamespace
-                  AND c.relname ~ format('^keys_%s_\d+$', index.id)
-                  AND NOT pg_has_role(c.relowner, 'USAGE'))
-       OR NOT pg_has_role(simsql._owner(index), 'USAGE')
-    THEN
+    IF NOT simsql._owns(index) THEN
         RAISE EXCEPTION 'simsql.%: must be owner of the simhash index on %', caller, index.table_name
             USING ERRCODE = 'insufficient_privilege';
     END IF;

@@ -9,6 +9,36 @@ AS $$
      WHERE f.effect <> 'refuses this role'
 $$;
 
+-- All faults of an index. With `sampled`, missing keys are those of a sample of its rows.
+CREATE OR REPLACE FUNCTION simsql._verify_index(index simsql.registry, sampled boolean)
+RETURNS SETOF simsql.finding
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    findings constant simsql.finding[] := ARRAY(SELECT v FROM simsql._findings(index) AS v);
+    damaged constant text[] := ARRAY(
+        SELECT f.object FROM unnest(findings) AS f
+         WHERE f.problem IN ('key table missing', 'key table altered'));
+    named simsql.registry;
+BEGIN
+    RETURN QUERY SELECT * FROM unnest(findings);
+    IF index.ready AND NOT EXISTS (
+        SELECT FROM unnest(findings) AS f
+         WHERE f.problem IN ('index dropped', 'table dropped', 'table re-created', 'column dropped',
+                             'column is no longer a stored bigint'))
+    THEN
+        named := simsql._as_named(index);
+        RETURN QUERY
+        SELECT index.table_name, index.column_name, 'keys missing', c.keys, c.missing, true,
+               format('SELECT * FROM simsql.repair(%L);', index.table_id)
+          FROM (SELECT s.keys, s.missing FROM simsql._storage_sample(named, damaged) AS s WHERE sampled
+                 UNION ALL
+                SELECT a.keys, a.missing FROM simsql._storage_compare(named, damaged) AS a WHERE NOT sampled) AS c
+         WHERE c.missing > 0;
+    END IF;
+END
+$$;
+
 -- STABLE: all its reads share one snapshot.
 CREATE OR REPLACE FUNCTION simsql.verify(table_name regclass DEFAULT NULL, column_name text DEFAULT NULL)
 RETURNS SETOF simsql.finding
@@ -17,8 +47,6 @@ AS $$
 DECLARE
     index simsql.registry;
     full_name constant text := simsql._full_name(table_name);
-    findings simsql.finding[];
-    damaged text[];
 BEGIN
     FOR index IN
         SELECT r.* FROM simsql.registry AS r
@@ -27,20 +55,7 @@ BEGIN
            AND (verify.column_name IS NULL OR r.column_name = verify.column_name)
          ORDER BY r.id
     LOOP
-        findings := ARRAY(SELECT v FROM simsql._findings(index) AS v);
-        RETURN QUERY SELECT * FROM unnest(findings);
-        IF index.ready AND NOT EXISTS (
-            SELECT FROM unnest(findings) AS f
-             WHERE f.problem IN ('index dropped', 'table dropped', 'table re-created', 'column dropped',
-                                 'column is no longer a stored bigint'))
-        THEN
-            damaged := ARRAY(SELECT f.object FROM unnest(findings) AS f
-                              WHERE f.problem IN ('key table missing', 'key table altered'));
-            RETURN QUERY
-            SELECT index.table_name, index.column_name, 'keys missing', c.keys, c.missing, true,
-                   format('SELECT * FROM simsql.repair(%L);', index.table_id)
-              FROM simsql._storage_compare(simsql._as_named(index), damaged) AS c WHERE c.missing > 0;
-        END IF;
+        RETURN QUERY SELECT * FROM simsql._verify_index(index, sampled => false);
     END LOOP;
     IF NOT FOUND AND table_name IS NOT NULL THEN
         PERFORM simsql._index(table_name, column_name);

@@ -17,7 +17,7 @@ import oracle
 import pytest
 from citus import Citus
 
-from benchmarks import bars, data, storages
+from benchmarks import bars, data, load, mixture, pgbench, storages, upkeep
 from benchmarks.__main__ import ALL, SECTIONS, WITHOUT_SERVER, measure
 from benchmarks.figures import Figure, Report, format_value, read_report
 from benchmarks.harness import Bench, Options, Run, Target
@@ -149,6 +149,72 @@ def test_storages_are_measured_step_by_step(options: Options) -> None:
                 assert figure.checked
     assert figures["tables"] == figures["expression"] > figures["3 partitions"] > figures["3 scopes"]
     assert "another column of every fifth row updated" in figures["no index"]
+
+
+def test_load_is_measured_and_the_index_followed(
+    options: Options, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "CLIENTS": (1, 2),
+        "_FEW": 1,
+        "_MANY": 2,
+        "_ROUNDS": 1,
+        "_SLOWER": 99,
+        "_DEARER": 99,
+    }.items():
+        monkeypatch.setattr(load, name, value)
+    monkeypatch.setattr(upkeep.Course, "growth", lambda _: 1.0)  # it takes longer than this to find its size
+    chart = options.folder / "load.svg"
+    code = load.measure(options.rows, 0, 1, options.folder, chart, ["tables"])
+    shown = capfd.readouterr()
+    assert (code, shown.err.count("WRONG")) == (0, 0), shown.out + shown.err
+    assert "all bars are met" in shown.out
+    assert "200 searches afterwards equal brute force" in shown.out
+    assert all(f"\n| {name} | " in shown.out for name in [*mixture.mixture("article"), *load._PARTS])
+    assert {"tables", "tables, no upkeep"} <= set(re.findall(">([^<]+)</text>", chart.read_text()))
+    assert list(options.folder.glob("simsql-benchmarks-*")) == []
+
+
+def test_pgbench_knows_the_fingerprints_of_the_rows() -> None:
+    # What hash_murmur2(id, 1) of pgbench 18 returns for 1 and 5.
+    assert mixture.fingerprints_of(5, seed=1).view(np.int64)[[0, 4]].tolist() == [
+        5833352340892006082,
+        -498070536770548178,
+    ]
+
+
+def test_growth_without_a_bound_and_silence_are_problems() -> None:
+    def course(sizes: list[int], hint: str | None, *, maintained: bool, is_large: bool = True) -> upkeep.Course:
+        looks = [upkeep.Look(n, size, 0, None, 0.0, hint, is_large) for n, size in enumerate(sizes)]
+        nothing = pgbench.Run([], np.array([]), np.array([]), np.array([]), 1, 0)
+        return upkeep.Course("tables", maintained, looks, nothing, [])
+
+    bounded, growing = [1, 50, 100, 100, 104, 108, 110], [10, 20, 30, 40, 50, 60, 70]
+    for sizes, hint, maintained, is_large, expected in [
+        (bounded, None, True, True, None),
+        (growing, None, True, True, "it still grew, to 1.75 times its size"),
+        (bounded, "vacuum", True, True, "after its maintenance the index still says: vacuum"),
+        (growing, "vacuum", False, True, None),
+        (growing, None, False, True, "the index does not say that it needs a vacuum"),
+        (growing, None, False, False, None),
+    ]:
+        problems = course(sizes, hint, maintained=maintained, is_large=is_large).problems()
+        assert [problem.partition(": ")[2] for problem in problems] == ([expected] if expected else [])
+
+
+def test_slow_clients_and_claims_are_problems() -> None:
+    def run(rate: float) -> pgbench.Run:
+        return pgbench.Run([], np.array([]), np.array([]), np.zeros(round(rate)), 1, 0)
+
+    measured = load.Load("tables", {8: run(200), 64: run(100)})
+    measured.parts = {(durable, name): [run(100)] for durable in (True, False) for name in load._PARTS}
+    assert measured.problems() == []
+    measured.mixed[64] = run(90)
+    measured.parts[False, mixture.TOGETHER] = [run(40), run(45)]
+    assert measured.problems() == [
+        "tables: 64 clients are 2.2 times slower than 8",
+        "tables: a claim and an insert in one statement take 2.2 times as long as the slower of them",
+    ]
 
 
 def test_a_killed_run_leaves_nothing_behind(options: Options) -> None:

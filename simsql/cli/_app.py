@@ -39,12 +39,13 @@ _COMMANDS = {
     "install": ("setup", "Install or upgrade the schema in a database."),
     "uninstall": ("setup", "Remove the schema from a database."),
     "status": ("setup", "Show the installed version and indexes."),
+    "maintain": ("setup", "Verify and vacuum the indexes that need it."),
     "near": ("search", "Search a table for a text or a fingerprint."),
     "pairs": ("search", "List all pairs of near fingerprints in a table."),
     "clusters": ("search", "List all clusters of near fingerprints in a table."),
     "stats": ("plan", "Show the skew of the fingerprints in a table."),
     "server": ("setup", "Run an embedded server until Ctrl-C."),
-    "index": ("index", "Create, list, verify, vacuum and drop simhash indexes."),
+    "index": ("index", "Create, list, verify, change and drop simhash indexes."),
 }
 
 
@@ -55,6 +56,7 @@ _RENAMED = {
     "simsql sql": "simsql install --sql",
     "simsql index build": "simsql index create --concurrently",
     "simsql index repair": "simsql index verify --repair",
+    "simsql index vacuum": "simsql maintain",
 }
 
 # Options of other programs that find duplicates, and those of simsql for the same: the first that a command has.
@@ -272,7 +274,7 @@ _COMMANDS_OF_CALLS = {
     "repair": ("index verify --repair", ("table_name",), 1),
     "set_default_index": ("index set-default", ("table_name", "column_name", "missing"), 2),
     "uninstall": ("uninstall", ("drop_indexes",), 0),
-    "vacuum": ("index vacuum", ("table_name", "column_name"), 1),
+    "maintain": ("maintain", (), 0),
     "verify": ("index verify", ("table_name", "column_name"), 1),
 }
 _OPTIONS_OF_CALLS = {name: f"--{name.replace('_', '-')}" for name in _DESIGN} | {

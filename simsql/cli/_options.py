@@ -175,6 +175,7 @@ MEANINGS = {
     "--repair": Meaning(None, "Repair the faults of a table; writers to it wait until it is done"),
     "--replace": Meaning(None, "Replace the table of --into, if this command has created it before"),
     "--rows": Meaning("N", "Plan for this many fingerprints (0 or more)"),
+    "--sample": Meaning("ROWS", "Compare this many rows, from random pages; 0 for all rows"),
     "--scope": Meaning("COLUMN=VALUE", "Search within this scope; repeat for each scope column of the index"),
     "--scope-column": Meaning(
         "COLUMN", "Search only among rows with the same value of this column; may be repeated"
@@ -196,6 +197,10 @@ MEANINGS = {
     "--text": Meaning("TEXT", "Search for this text; - reads it from stdin"),
     "--text-column": Meaning("NAME", "Use this column for the texts"),
     "--text-field": Meaning("NAME", "Read texts from this field or column"),
+    "--texts": Meaning(
+        None, "Compute the fingerprints of a sample of the rows again from their texts, and compare them, too"
+    ),
+    "--time-limit": Meaning("TIME", "Stop after this time, such as 90s, 10min or 2h; the next call goes on"),
     "--where": Meaning("SQL", "Decide only about the rows that meet this condition"),
     "--workers": Meaning(
         "N", "Compute fingerprints in up to this many processes (1 or more); by default, one per core"
@@ -221,6 +226,16 @@ def option(name: str, more: str = "", **settings: Any) -> Any:
 def argument(name: str, meaning: str) -> Any:
     """Return an argument that names something in a database."""
     return typer.Argument(metavar=name, help=meaning, callback=refuse_empty)
+
+
+def parse_weight(source: str) -> tuple[str, int]:
+    """Return the name and the weight of a text column: title, or title=3."""
+    name, _, weight = source.rpartition("=")
+    if not name or not weight.isdecimal():
+        return source, 1
+    if not 1 <= int(weight) <= 1_000_000:
+        raise UsageError(f"the weight of {name!r} must be between 1 and 1,000,000, not {weight}")
+    return name, int(weight)
 
 
 _FINGERPRINT = re.compile("-?[0-9]{1,20}|0[xX][0-9a-fA-F]{16}")

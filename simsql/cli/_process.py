@@ -7,9 +7,14 @@ import io
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
+
+_PATIENCE = 5  # seconds for cleaning up, in which further signals are ignored
+_interrupted = 0.0  # when the first signal came
 
 
 class Terminated(KeyboardInterrupt):
@@ -20,10 +25,17 @@ class Terminated(KeyboardInterrupt):
 
 
 def catch_signals() -> None:
-    """Raise Terminated for SIGTERM, and for SIGHUP unless it is ignored, as nohup does."""
-    signal.signal(signal.SIGTERM, _terminate)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, _terminate)
+    """Raise KeyboardInterrupt for Ctrl-C, and Terminated for SIGTERM and SIGHUP, unless one is ignored.
+
+    nohup ignores SIGHUP. Of several signals, only the first raises: the others must not break the cleaning up,
+    such as a second Ctrl-C, or one that reaches the process from the terminal and from its parent.
+    """
+    global _interrupted  # noqa: PLW0603 - signals belong to the process
+    _interrupted = 0.0
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+    sys.unraisablehook = partial(_raise_again, sys.unraisablehook)
 
 
 def end_at_signals() -> None:
@@ -91,9 +103,31 @@ def interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
     return error
 
 
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - as signal calls it
-    # Raise an exception, so that everything is cleaned up.
-    raise Terminated(128 + number)
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal calls it
+    global _interrupted  # noqa: PLW0603
+    if not _interrupted:
+        _interrupted = time.monotonic()
+        # An exception, so that everything is cleaned up.
+        raise KeyboardInterrupt if number == signal.SIGINT else Terminated(128 + number)
+    if time.monotonic() - _interrupted > _PATIENCE:
+        os._exit(128 + number)
+
+
+def _raise_again(usual: Callable[[Any], object], unraisable: Any) -> None:
+    """Repeat an interrupt that came where Python prints and forgets exceptions, as in `__del__`."""
+    global _interrupted  # noqa: PLW0603
+    error = unraisable.exc_value
+    if not isinstance(error, KeyboardInterrupt):
+        usual(unraisable)
+        return
+    import threading  # noqa: PLC0415 - not before it is needed
+
+    _interrupted = 0.0
+    number = error.args[0] - 128 if isinstance(error, Terminated) else signal.SIGINT
+    # Not here, where it would be forgotten, too.
+    again = threading.Timer(0.05, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - as signal calls it

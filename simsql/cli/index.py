@@ -1,5 +1,6 @@
-"""`simsql index ...`: create, list, verify, repair, vacuum, change and drop simhash indexes."""
+"""`simsql index ...`: create, list, verify, repair, change and drop simhash indexes."""
 
+import shlex
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -11,14 +12,18 @@ from simsql.cli._database import Connecting, Listing, Working
 from simsql.cli._options import (
     IndexedColumn,
     NewRecipeName,
+    RecipeName,
+    SketchColumn,
     Storage,
     TableName,
     argument,
     distance_option,
     number_option,
     option,
+    parse_weight,
 )
 from simsql.cli._recipes import parse_recipe
+from simsql.cores import usable_cores
 from simsql.database import SearchIndex, change_storage, create_index, drop_index, read_status, set_default_index
 from simsql.database.index import Finding, verify
 from simsql.database.install import Status
@@ -30,7 +35,7 @@ from simsql.hamming import Design
 
 group = typer.Typer(
     name="index",
-    help="Create, list, verify, vacuum and drop simhash indexes.",
+    help="Create, list, verify, change and drop simhash indexes.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -120,44 +125,62 @@ def verify_command(
     table: OptionalTable = None,
     column: IndexedColumn = None,
     repair: Annotated[bool, option("--repair")] = False,
+    texts: Annotated[bool, option("--texts")] = False,
+    text_column: Annotated[
+        list[str] | None,
+        option("--text-column", "; repeat it as for backfill", metavar="NAME[=WEIGHT]"),
+    ] = None,
+    sketch_column: SketchColumn = None,
+    recipe: RecipeName = None,
+    sample: Annotated[int, number_option("--sample", least=0)] = 10_000,
     run: Listing,
 ) -> None:
     """Check indexes against their tables.
 
     Print one row per fault: the table, the column, the problem, the object, the number of keys, and the command to
     run. Exit with code 1 if there is a fault, unless --repair has repaired it. Superfluous keys are not faults:
-    simsql index vacuum removes them.
+    simsql maintain removes them. With --texts, also name up to 20 rows, by primary key, whose fingerprint or
+    sketch is not that of the text in --text-column; without --column, those of each index of the table.
     """
     if repair and (table is None or column):
         raise UsageError("--repair repairs all indexes of one table: name the table, and leave out --column")
-    with run.open() as engine, engine.begin() as connection:
-        findings = (
-            SearchIndex(connection, table).repair() if repair and table else verify(connection, table, column)
-        )
+    if texts != bool(text_column) or (texts and (table is None or repair)):
+        raise UsageError("--texts compares the rows of one table: name it and --text-column, without --repair")
+    if not texts and (sketch_column or recipe):
+        raise UsageError("--sketch-column and --recipe need --texts")
+    with run.open() as engine:
+        with engine.begin() as connection:
+            findings = (
+                SearchIndex(connection, table).repair() if repair and table else verify(connection, table, column)
+            )
+        compared = None
+        if table is not None and text_column:
+            with run.stages().shares("texts") as report:
+                compared = SearchIndex(engine, table, column, recipe=parse_recipe(recipe)).verify_texts(
+                    dict(map(parse_weight, text_column)),
+                    sketch_column=sketch_column,
+                    sample=sample or None,
+                    workers=usable_cores(),
+                    report=report,
+                )
+            options = [word for name in text_column for word in ("--text-column", name)]
+            options += ["--recipe", recipe] if recipe else []
+            for finding in compared.findings:
+                words = [*options, "--column", finding.column]
+                words += (
+                    ["--sketch-column", sketch_column] if sketch_column and "sketch" in finding.problem else []
+                )
+                words += ["--all-rows"] if finding.problem.startswith("stale") else []
+                findings.append(finding._replace(hint=shlex.join(["simsql", "backfill", table, *words])))
     _print_findings(run.format, findings)
+    if compared:
+        run.remark(f"{compared.differing:,} of {compared.rows:,} rows differ from their texts")
     if not findings:
         run.remark("no faults")
     elif repair:
         run.remark(f"repaired {len(findings):,} {'fault' if len(findings) == 1 else 'faults'}")
     else:
         raise typer.Exit(1)
-
-
-@command("vacuum", group)
-def vacuum_command(
-    *,
-    table: TableName,
-    column: IndexedColumn = None,
-    run: Working,
-) -> None:
-    """Remove superfluous keys from an index.
-
-    A key is superfluous if no row has it any more, or if it repeats another. Others can read and write meanwhile.
-    Print the number of removed keys.
-    """
-    with run.open() as engine, run.stages().shares("keys") as report:
-        removed = SearchIndex(engine, table, column).vacuum(report=report)
-    print(f"{removed:,} keys removed")
 
 
 @command("change-storage", group)

@@ -16,6 +16,7 @@ from simsql.cli._options import (
     Workers,
     number_option,
     option,
+    parse_weight,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import count_skips, print_skips, print_summary
@@ -146,13 +147,3 @@ def backfill_command(
 
 def _rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count:,} rows"
-
-
-def parse_weight(source: str) -> tuple[str, int]:
-    """Return the name and the weight of a text column: title, or title=3."""
-    name, _, weight = source.rpartition("=")
-    if not name or not weight.isdecimal():
-        return source, 1
-    if not 1 <= int(weight) <= 1_000_000:
-        raise UsageError(f"the weight of {name!r} must be between 1 and 1,000,000, not {weight}")
-    return name, int(weight)

@@ -5,7 +5,7 @@ Options, input and output are compatible with the programs of simhash-cpp.
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -23,6 +23,7 @@ from simsql.hamming import find_clusters, find_pairs
 
 _STREAM = Path("-")
 _LARGEST = 2**64 - 1
+_START = 1 << 16  # bytes, in which a line ends
 _WRITTEN = 1 << 16  # pairs at a time
 
 _Found = TypeVar("_Found")
@@ -84,12 +85,13 @@ def _progress(what: str, console: Console) -> Iterator[None]:
 
 def _read(source: Path) -> NDArray[np.uint64]:
     """Read a fingerprint from each line that is not empty."""
-    if source == _STREAM:
-        content = sys.stdin.buffer.read()
-    elif source.exists():
-        content = source.read_bytes()
-    else:
+    if source != _STREAM and not source.exists():
         raise UsageError(f"no such file: {printable(str(source))}")
+    with nullcontext(sys.stdin.buffer) if source == _STREAM else source.open("rb") as file:
+        content = file.read(_START)
+        if len(content) < _START or not content.strip() or b"\n" in content or b"\r" in content:
+            content += file.read()
+        # Else a file of another kind, or a device that does not end: its first line is no fingerprint.
     if content.translate(None, b"0123456789\r\n"):  # perhaps only white space around a number
         content = b"\n".join(line.strip() for line in content.splitlines())
     if not content.strip():

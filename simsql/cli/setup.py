@@ -1,19 +1,21 @@
-"""`simsql install`, `uninstall`, `status` and `server`: what simsql itself needs.
+"""`simsql install`, `uninstall`, `status`, `maintain` and `server`: what simsql itself needs.
 
 They manage its schema in a database, and its embedded server.
 """
 
+import re
 import signal
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 from sqlalchemy import Row
 
 from simsql.cli._app import as_commands, command
-from simsql.cli._database import Connecting, postgresql_errors
+from simsql.cli._database import Connecting, Working, postgresql_errors
 from simsql.cli._options import Folder, Printing, option
 from simsql.cli.index import print_indexes
-from simsql.database import install_schema, read_status, schema_sql, uninstall_schema
+from simsql.database import install_schema, maintain, read_status, schema_sql, uninstall_schema
 from simsql.database.install import missing_requirements
 from simsql.documents import printable
 from simsql.documents.output_formats import Column, Format, print_rows
@@ -109,6 +111,30 @@ def _describe(index: Row[Any]) -> tuple[str, str]:
     if reason == "ready":
         reason, _, remedy = remedy.partition(": ")
     return f"{printable(index.table_name)}({printable(index.column_name)}): {reason}", as_commands(remedy)
+
+
+def _read_time(written: str | timedelta) -> timedelta:
+    found = re.fullmatch("([0-9]{1,6})(s|min|h)", str(written))
+    if not found or not int(found[1]):
+        raise typer.BadParameter(f"{written!r} is not a time such as 90s, 10min or 2h")
+    return timedelta(seconds=int(found[1]) * {"s": 1, "min": 60, "h": 3600}[found[2]])
+
+
+@command("maintain")
+def maintain_command(
+    *,
+    time_limit: Annotated[timedelta | None, option("--time-limit", parser=_read_time)] = None,
+    run: Working,
+) -> None:
+    """Verify and vacuum the indexes that need it.
+
+    Compare a sample of the rows of each index that your role owns with its keys, and remove superfluous keys if
+    there are many: keys that no row has any more, or that repeat another. The worst index comes first. Others can
+    read and write meanwhile; what they have locked is skipped. Exit with code 1 and name the indexes that are not
+    in order, after all others. It is meant for a schedule, with --quiet.
+    """
+    with run.open() as engine:
+        maintain(engine, time_limit=time_limit, report=lambda line: run.remark(as_commands(line)))
 
 
 @command("server")

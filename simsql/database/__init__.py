@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simsql.database.connect import open_engine
-    from simsql.database.index import change_storage, create_index, drop_index, set_default_index
+    from simsql.database.index import change_storage, create_index, drop_index, maintain, set_default_index
     from simsql.database.index_spec import IndexSpec
     from simsql.database.install import install_schema, read_status, schema_sql, uninstall_schema
     from simsql.database.load import load_rows
@@ -25,6 +25,7 @@ __all__ = [
     "from_bigint",
     "install_schema",
     "load_rows",
+    "maintain",
     "near_wide",
     "open_engine",
     "read_status",
@@ -36,7 +37,7 @@ __all__ = [
 
 _MODULES = {
     "open_engine": "connect",
-    **dict.fromkeys(("change_storage", "create_index", "drop_index", "set_default_index"), "index"),
+    **dict.fromkeys(("change_storage", "create_index", "drop_index", "maintain", "set_default_index"), "index"),
     "IndexSpec": "index_spec",
     **dict.fromkeys(("install_schema", "read_status", "schema_sql", "uninstall_schema"), "install"),
     "load_rows": "load",

@@ -6,6 +6,7 @@ overwrites no change by another writer, waits for none, and cannot deadlock with
 at the end. If it is interrupted, the committed batches stay, and the next call skips them.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 from sqlalchemy import Connection
 
-from simsql.database.index import Report
+from simsql.database.index import Finding, Report
 from simsql.database.load import Target
 from simsql.database.transfer import raw_connection, to_bigint
 from simsql.errors import UsageError
@@ -41,6 +42,17 @@ class Filled(NamedTuple):
     """Rows that have got a sketch, or another one than before."""
 
 
+class Compared(NamedTuple):
+    """The result of a comparison of rows with their texts."""
+
+    rows: int
+    """Rows whose values were computed again. A row counts once for each index."""
+    differing: int
+    """Rows with another value, or without one although their text has features."""
+    findings: list[Finding]
+    """Some of them, with the primary key as `object`: "stale fingerprint", "missing sketch" and so on."""
+
+
 _Values = Sequence[int | None]
 
 
@@ -61,6 +73,14 @@ _NEXT = (
 _AGAIN = (
     "SELECT {row} FROM pg_catalog.unnest(CAST(%(keys)s AS pg_catalog.jsonb[])) AS v (key)"
     " JOIN {rows_of} AS t ON {same_key} WHERE {needs_one}"
+)
+# Of random pages: twice as many rows as wanted, if PostgreSQL has counted them.
+_SAMPLE = (
+    "SELECT {key} FROM {rows_of} AS t TABLESAMPLE system ((SELECT coalesce(least(100.0,"
+    " 200.0 OPERATOR(pg_catalog.*) %(rows)s OPERATOR(pg_catalog./) nullif(pg_catalog.sum(c.reltuples), 0)), 100)"
+    " FROM simsql._with_partitions(CAST(%(table)s AS pg_catalog.regclass)) AS p"
+    " JOIN pg_catalog.pg_class AS c ON c.oid OPERATOR(pg_catalog.=) p AND c.relkind OPERATOR(pg_catalog.=) 'r'"
+    " AND c.reltuples OPERATOR(pg_catalog.>) 0)) WHERE {needs_one} ORDER BY pg_catalog.random() LIMIT %(rows)s"
 )
 # Skips rows that have changed since they were read (another version) or, if {only_free} says so, that are locked.
 _WRITE = (
@@ -166,6 +186,32 @@ class Backfill:
         fingerprinted, sketched = self._written.values()
         return Filled(fingerprinted, self._empty, len(self._missed), self._unchanged, sketched)
 
+    def compare(self, sample: int | None, named: int, workers: int | None) -> Compared:
+        """Compute the values of a sample of the rows, or of all, and compare them. Writes nothing."""
+        rows = self._read()
+        if sample is not None:
+            keys = [key for (key,) in self._execute(_SAMPLE, rows=sample, table=self._maker.target.table)]
+            self._total, rows = len(keys), self._read_again(keys)
+        elif self._report:
+            ((self._total,),) = self._execute(_COUNT)
+        differing, findings = 0, list[Finding]()
+        target = self._maker.target
+        for row, made in self._maker.make(rows, workers):
+            self._done += 1
+            if self._report:
+                self._report(min(self._done / max(self._total, 1), 1.0))
+            if list(made) == list(row.values):
+                continue
+            differing += 1
+            if differing <= named:
+                key = ", ".join(json.loads(row.key))
+                findings += [
+                    Finding(target.table, target.column, f"{_problem(before)} {name}", key, None, True, None)
+                    for name, value, before in zip(_VALUES, made, row.values, strict=False)
+                    if value != before
+                ]
+        return Compared(self._done, differing, findings)
+
     def _read(self) -> Iterator[_Row]:
         """Yield the rows that need a value, by primary key."""
         rows = self._rows(_FIRST, rows=self._batch_rows)
@@ -223,3 +269,7 @@ class Backfill:
         composed = sql.SQL(statement).format(**self._parts)
         with self._connection.begin():
             return raw_connection(self._connection).execute(composed, parameters or None).fetchall()
+
+
+def _problem(stored: int | None) -> str:
+    return "missing" if stored is None else "stale"

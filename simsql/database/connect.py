@@ -88,7 +88,7 @@ def _check_driver(url: URL) -> None:
     if driver not in _OF_LIBPQ | _OTHERS:
         try:
             url.set(drivername=f"postgresql+{driver}").get_dialect()
-        except NoSuchModuleError:
+        except (NoSuchModuleError, ValueError):  # ValueError: a name with dots
             raise UsageError(f"{url.drivername}:// names an unknown driver: use postgresql://") from None
 
 

@@ -7,8 +7,10 @@ makes the same batches as `CALL simsql.build`.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import NamedTuple
 
+import psycopg
 from psycopg.errors import LockNotAvailable, ObjectInUse
 from sqlalchemy import ColumnElement, Connection, Engine, Text, cast, func, literal_column, select, text
 from sqlalchemy.dialects.postgresql import REGCLASS
@@ -322,3 +324,31 @@ def verify(connection: Connection, table: str | None = None, column: str | None 
     """
     statement = text("SELECT * FROM simsql.verify(CAST(:table AS regclass), CAST(:column AS text))")
     return [Finding(*row) for row in connection.execute(statement, {"table": table, "column": column})]
+
+
+def maintain(
+    engine: Engine, *, time_limit: timedelta | None = None, report: Callable[[str], None] | None = None
+) -> None:
+    """Verify a sample of each index that the role owns, and vacuum those that need it, the worst first.
+
+    Commits as it works; others can read and write meanwhile. What others have locked is skipped. After the
+    `time_limit`, it ends with the batch that it is running. `report` is called with each line about what was done.
+    Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: at the end, if some indexes are not in order; and
+    if the role owns no index or the server is a standby. Raises UsageError for a connection.
+    """
+    engine = check_engine(engine, "maintain")
+
+    def tell(diagnostic: psycopg.errors.Diagnostic) -> None:
+        if report:
+            report((diagnostic.message_primary or "").removeprefix("simsql.maintain: "))
+
+    call = text("CALL simsql.maintain(CAST(:time_limit AS interval))")
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        raw = connection.connection.dbapi_connection
+        if isinstance(raw, psycopg.Connection):  # other drivers report nothing
+            raw.add_notice_handler(tell)
+        try:
+            connection.execute(call, {"time_limit": time_limit})
+        finally:
+            if isinstance(raw, psycopg.Connection):
+                raw.remove_notice_handler(tell)

@@ -92,6 +92,8 @@ def read_status(engine: Engine) -> Status:
     """Return the installed version and indexes of a database."""
     history = _own_history()
     with begin(engine) as connection:
+        # An upgrade locks the registry, and a monitor must not hang.
+        connection.execute(text("SELECT pg_catalog.set_config('lock_timeout', '5s', true)"))
         server = connection.execute(text("SHOW server_version")).scalar_one()
         revision = history.current(connection)
         if revision is None:

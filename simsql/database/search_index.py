@@ -1,6 +1,7 @@
 """SearchIndex: search a simhash index, list its pairs and clusters, and maintain it."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, JSONB, REGCLASS
 from sqlalchemy.types import TypeEngine
 
 from simsql.columns import Column, OneFingerprint
-from simsql.database.backfill import Backfill, Filled
+from simsql.database.backfill import Backfill, Compared, Filled
 from simsql.database.connect import READ_COMMITTED, begin, check_bind, check_engine
 from simsql.database.index import Finding, Report, verify
 from simsql.database.index_spec import agreed_recipe, check_distance, check_similarity
@@ -69,6 +70,10 @@ _KEYS = (
 )
 
 
+_COLUMNS = text(
+    "SELECT r.column_name FROM simsql.registry AS r WHERE r.table_id = CAST(:table AS regclass)"
+    " AND r.column_name = coalesce(CAST(:column AS text), r.column_name) ORDER BY r.id"
+)
 _REPAIR = text("SELECT * FROM simsql.repair(CAST(:table AS regclass))")
 _VACUUM = text(
     "SELECT CAST(s AS text), s.removed, s.share, s.finished FROM simsql._vacuum_batch("
@@ -372,16 +377,66 @@ class SearchIndex:
         rows, there is no source or a weight is out of range; sqlalchemy.exc.DBAPIError with PostgreSQL's message:
         no such table or column, no primary key, missing privileges.
         """
-        engine = check_engine(self._bind, "backfill")
+        if batch_rows < 1:
+            raise UsageError(f"batch_rows must be at least 1, not {batch_rows}")
+        with self._backfill(
+            "backfill", self._column, source, sketch_column, report, all_rows=all_rows, batch_rows=batch_rows
+        ) as backfill:
+            return backfill.run(workers)
+
+    def verify_texts(
+        self,
+        source: str | Mapping[str, int],
+        *,
+        sketch_column: str | None = None,
+        sample: int | None = 10_000,
+        named: int = 20,
+        workers: int | None = None,
+        report: Report | None = None,
+    ) -> Compared:
+        """Compute the fingerprints of a sample of rows again from their texts, and compare; write nothing.
+
+        This finds rows whose text was changed by a program that did not update the fingerprint, and rows with a
+        text and no fingerprint. With `sketch_column`, it compares the sketches of a single source, too. `sample`
+        is the number of rows, from random pages; None stands for all rows. The result names the first `named`
+        rows that differ. If no column was given, it compares each index of the table, as for the words of a wide
+        fingerprint. `source`, `workers`, `report` and errors as for `backfill`, which writes the right values:
+        with `all_rows` those of stale rows, too.
+        """
+        if sample is not None and sample < 1:
+            raise UsageError(f"sample must be at least 1, or None for all rows, not {sample}")
+        with check_engine(self._bind, "verify_texts").connect() as connection:
+            columns = connection.execute(_COLUMNS, {"table": self._table, "column": self._column}).scalars().all()
+        rows, differing, findings = 0, 0, list[Finding]()
+        for number, column in enumerate(columns or [self._column]):
+            sketched = None if number else sketch_column
+            part = report and _part(report, number, max(len(columns), 1))
+            with self._backfill("verify_texts", column, source, sketched, part, all_rows=True) as comparison:
+                compared = comparison.compare(sample, max(named - len(findings), 0), workers)
+            rows, differing = rows + compared.rows, differing + compared.differing
+            findings += compared.findings
+        return Compared(rows, differing, findings)
+
+    @contextmanager
+    def _backfill(
+        self,
+        function: str,
+        column: str | None,
+        source: str | Mapping[str, int],
+        sketch_column: str | None,
+        report: Report | None,
+        *,
+        all_rows: bool,
+        batch_rows: int = 1_000,
+    ) -> Iterator[Backfill]:
+        engine = check_engine(self._bind, function)
         weights = {source: 1} if isinstance(source, str) else dict(source)
         if not weights:
             raise UsageError("source must name at least one column")
         simhash_parts([("", weight) for weight in weights.values()])
-        if batch_rows < 1:
-            raise UsageError(f"batch_rows must be at least 1, not {batch_rows}")
         with sqlalchemy_errors(), engine.connect().execution_options(**READ_COMMITTED) as connection:
             with connection.begin():
-                target = find_target(connection, self._table, self._column, sketch_column)
+                target = find_target(connection, self._table, column, sketch_column)
                 backfill = Backfill(
                     connection,
                     target,
@@ -391,7 +446,7 @@ class SearchIndex:
                     batch_rows=batch_rows,
                     report=report,
                 )
-            return backfill.run(workers)
+            yield backfill
 
     def _query(
         self,
@@ -428,6 +483,11 @@ class SearchIndex:
         return Results(
             lambda: begin(self._bind), row, lambda reader: search(reader, self._table, column, self._scope, within)
         )
+
+
+def _part(report: Report, number: int, parts: int) -> Report:
+    """Return what reports the share of one of several parts of the work."""
+    return lambda share: report((number + share) / parts)
 
 
 def _find_matches_in_sql(

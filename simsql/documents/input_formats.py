@@ -445,7 +445,7 @@ class Rows:
             message = str(error)
             if message == "unexpected end of data":
                 message = "a quote is never closed"
-            raise UnfitError("not CSV", f"{message}: check the quoting") from None
+            raise UnfitError("not CSV", f"{printable(message)}: check the quoting") from None
         except UnfitError:
             self._rows = csv.reader(self._iterate(), delimiter=self._delimiter, strict=True)
             raise

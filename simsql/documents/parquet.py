@@ -111,17 +111,25 @@ class ParquetTable:
     def documents(self, groups: Sequence[RowGroup]) -> Iterator[Document | Skip]:
         """Yield the documents of some row groups. Skip unfit rows, and the rest of a damaged row group."""
         for group in groups:
-            number = group.first
+            number, end = group.first, group.first + group.rows
             try:
                 for batch in self.batches(group, self._columns):
+                    if number + batch.num_rows > end:
+                        break
                     yield from self._rows(batch, number)
                     number += batch.num_rows
                     del batch
+                else:
+                    # Of a damaged page that holds another number of values, Arrow says nothing.
+                    if number == end:
+                        continue
+                damage = _damaged(ValueError("its pages hold another number of rows"))
             except parquet_errors() as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
-                rows = f"{number + 1:,} to {group.first + group.rows:,}"
-                yield Skip(printable(self._opened.name), "corrupt", f"rows {rows}: {_damaged(error).detail}")
+                damage = _damaged(error)
+            rows = f"{number + 1:,} to {max(end, number + 1):,}"
+            yield Skip(printable(self._opened.name), "corrupt", f"rows {rows}: {damage.detail}")
 
     def batches(self, group: RowGroup, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """Yield the rows of a row group, a few at a time: these columns of them, or all."""

@@ -154,7 +154,8 @@ def _known_encoding(encoding: str) -> str:
         raise UsageError(
             f"unknown encoding {encoding!r}: name one that Python knows, such as utf-8, cp1252, gbk or shift_jis"
         ) from None
-    return name
+    # A mark is found without it, and Python's decoder passes over a file that begins like one and ends.
+    return "utf-8" if name == "utf-8-sig" else name
 
 
 def read_single_text(path: str, *, encoding: str, max_document: int, stdin: BinaryIO) -> str:

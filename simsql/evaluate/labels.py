@@ -5,11 +5,12 @@ import json
 import math
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from simsql.documents import DELIMITERS, printable, storable
+from simsql.documents import DELIMITERS, UnfitError, printable, read_document, storable
 from simsql.documents.compression import READ_ERRORS, find_compression
 from simsql.documents.output_formats import format_of_file
 from simsql.errors import SimsqlError
@@ -21,6 +22,7 @@ _MEANINGS = {
     **dict.fromkeys((UNSURE, ""), None),
 }
 
+_LARGEST = 1 << 28  # bytes; a device or a compressed file may have any number
 Record = dict[str, Any]
 Side = str | None
 
@@ -58,12 +60,16 @@ def read_labels(path: Path, stdin: BinaryIO | None = None) -> Labels:
     pairs = []
     left_out = 0
     weighted: dict[bool, str] = {}  # where the first pair with a weight is, and the first one without
-    content = stdin.read() if stdin else path.read_bytes()
-    if compression := find_compression(content):
-        try:
-            content = compression.read(BytesIO(content)).read()
-        except READ_ERRORS as error:
-            raise SimsqlError(f"{name} cannot be decompressed: {error}") from None
+    try:
+        with nullcontext(stdin) if stdin else path.open("rb") as file:
+            content = bytes(read_document(file, _LARGEST))
+        if compression := find_compression(content):
+            try:
+                content = bytes(read_document(compression.read(BytesIO(content)), _LARGEST))
+            except READ_ERRORS as error:
+                raise SimsqlError(f"{name} cannot be decompressed: {error}") from None
+    except UnfitError:
+        raise SimsqlError(f"{name} has more than {_LARGEST >> 20} MB of labels: split it") from None
     try:
         lines = StringIO(content.decode("utf-8-sig"), newline="")
     except UnicodeDecodeError as error:
@@ -116,7 +122,7 @@ def _read_table(lines: StringIO, name: str, delimiter: str) -> Iterator[tuple[in
         try:
             row = next(rows, None)
         except csv.Error as error:
-            raise SimsqlError(f"{name}:{number}: {error}: check the quoting") from None
+            raise SimsqlError(f"{name}:{number}: {printable(str(error))}: check the quoting") from None
         if row is None:
             return
         if not row:

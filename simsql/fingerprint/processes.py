@@ -7,6 +7,7 @@ result. Here, each process has a connection of its own, which ends with it, so t
 import contextlib
 import itertools
 import multiprocessing
+import multiprocessing.resource_tracker
 import os
 import pickle
 import signal
@@ -149,6 +150,8 @@ class _Other(Generic[Batch, Result]):
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
     """Make processes that start here inherit a block of Ctrl-C, which this process handles."""
+    # The first process would start the tracker, which ends the block too early, in most versions of Python.
+    multiprocessing.resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -22,6 +22,7 @@ from simsql.errors import UsageError
 from simsql.fingerprint.features import IdfTable
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, Pattern, Recipe, Tokenizer, check_recipe
 
+_LARGEST = 1 << 26  # bytes
 _FIELDS = tuple(field.name for field in fields(Recipe))
 
 
@@ -56,7 +57,10 @@ def read_recipe(path: str | PathLike[str]) -> Recipe:
     read.
     """
     path = Path(path)
-    data = path.read_bytes()
+    with path.open("rb") as file:
+        data = file.read(_LARGEST + 1)
+    if len(data) > _LARGEST:  # or a device, which does not end
+        raise UsageError(f"{path}: a recipe has at most {_LARGEST >> 20} MB")
     try:
         return _decode(json.loads(data, object_pairs_hook=_without_repeats), path)
     except RecursionError:

@@ -30,6 +30,7 @@ _AT_ONCE = 1 << 15
 # The weights of a document add up to less, so that an idf table can multiply them and every sum is exact.
 _WEIGHT_BELOW = 2**53
 _ROWS_AT_ONCE = 1 << 12
+_SUM_BELOW = 2**62
 
 # Fingerprints, and a mask of the documents without one.
 Outcome = tuple[U64, NDArray[np.bool_]]
@@ -43,7 +44,7 @@ def majority(hashes: Iterable[int] | U64, weights: Iterable[int] | I64 | None = 
     below 2**62; by default all are 1. A bit with a tie is 0, and so are all bits of an empty vote.
 
     Raises TypeError for values that are not integers, OverflowError if a hash is out of range, ValueError if a
-    weight is negative or the number of weights is not that of hashes.
+    weight is negative, their sum is too large, or the number of weights is not that of hashes.
     """
     votes = np.fromiter(map(index, hashes), dtype=np.uint64)
     if weights is None:
@@ -54,6 +55,8 @@ def majority(hashes: Iterable[int] | U64, weights: Iterable[int] | I64 | None = 
         raise UsageError(f"{len(votes)} hashes need {len(votes)} weights, not {len(given)}")
     if (given < 0).any():
         raise UsageError(f"weights must not be negative, but one is {given.min()}")
+    if sum(given.tolist()) >= _SUM_BELOW:
+        raise UsageError("the sum of the weights must be below 2**62: divide them by a common factor")
     votes, given = votes[given > 0], given[given > 0]
     if not len(votes):
         return 0

@@ -122,15 +122,17 @@ END
 $$;
 
 -- advice: the share of what searches read that a vacuum would clean up, when the last one was, and what an
--- administrator should do; null if nothing. It reads the catalogue and the statistics alone, and no role needs
--- privileges for that.
+-- administrator should do; null if nothing. `need` is what `maintain` does about it: vacuum the index, or analyze
+-- its tables. It reads the catalogue and the statistics alone, and no role needs privileges for that.
 CREATE OR REPLACE FUNCTION simsql._storage_advice(
-    index simsql.registry, OUT unvacuumed double precision, OUT last_vacuum timestamptz, OUT hint text)
+    index simsql.registry, OUT unvacuumed double precision, OUT last_vacuum timestamptz, OUT hint text,
+    OUT need text)
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     CASE index.storage
-        WHEN 'tables' THEN SELECT a.* INTO unvacuumed, last_vacuum, hint FROM simsql._tables_advice(index) AS a;
+        WHEN 'tables' THEN
+            SELECT a.* INTO unvacuumed, last_vacuum, hint, need FROM simsql._tables_advice(index) AS a;
         WHEN 'expression' THEN
             SELECT a.* INTO unvacuumed, last_vacuum, hint FROM simsql._expression_advice(index) AS a;
     END CASE;
@@ -227,7 +229,7 @@ AS $$
 $$;
 
 -- compare: compares each key table with the rows: how many keys are missing, and how many a vacuum would
--- remove. PostgreSQL maintains B-trees, so _storage_compare is a function of `tables`.
+-- remove. PostgreSQL maintains B-trees, so _storage_compare is a function of `tables`, like _storage_sample.
 
 -- mend: mends these faults, `keys missing` among them, and returns the index, which may be another one by
 -- then.

@@ -40,7 +40,7 @@ def advised(message):
         ('ALTER TABLE "Art icle" DISABLE TRIGGER ALL', SEARCH),
         ("SELECT simsql.drop_index('\"Art icle\"')", SEARCH),
         ("SELECT simsql.drop_index('\"Art icle\"')", ["pairs", '"Art icle"']),
-        ("SELECT simsql.drop_index('\"Art icle\"')", ["index", "vacuum", '"Art icle"']),
+        ("SELECT simsql.drop_index('\"Art icle\"')", ["clusters", '"Art icle"']),
         ("SELECT 1", ["uninstall"]),
     ],
 )

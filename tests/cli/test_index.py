@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 from datetime import datetime
 
@@ -52,6 +53,13 @@ def listed(index):
 
 def rows_of(found):
     return [list(json.loads(line).values()) for line in found.lines]
+
+
+WORD = Recipe(word=1).id
+
+
+def at(url):
+    return "--database", url
 
 
 either_way = pytest.mark.parametrize("options", [[], ["--concurrently"]], ids=["at once", "concurrently"])
@@ -118,13 +126,27 @@ def test_a_repair_is_of_one_table():
         run("index", "verify", *arguments, "--repair").failed(2, "--repair repairs all indexes of one table")
 
 
-def test_superfluous_keys_are_no_fault_and_removed(connection, index):
+def test_superfluous_keys_are_no_fault_and_removed(connection, database_url, index):
     create_articles(connection, [1, 3, 5])
+    set_batch_size(connection, 2)
     connection.execute("DELETE FROM article WHERE id < 3")
+    connection.execute("SELECT pg_stat_force_next_flush()")
     assert index("verify", "article", "--column", "fingerprint").done().out == ""
-    assert index("vacuum", "article", "--column", "fingerprint").done().out == "8 keys removed\n"
-    assert index("vacuum", "article").done().out == "0 keys removed\n"
+    maintain = ("maintain", "--time-limit", "2h", "--database", database_url)
+    maintained = run(*maintain).done()
+    assert maintained.out == ""
+    assert "simsql.vacuum: removed 8 keys of public.article(fingerprint)\n" in maintained.err
+    assert maintained.err.endswith("\nindexes verified: 1, vacuumed: 1, skipped: 0\n")
+    assert run(*maintain, "--quiet").done().err == ""
     assert index("verify").done().out == ""
+    connection.execute("DELETE FROM simsql.keys_1_1")
+    repair = (
+        "error: PostgreSQL: simsql.maintain: 1 index is not in order: public.article(fingerprint): keys missing"
+    )
+    run(*maintain, "--quiet").failed(1, repair, "simsql index verify public.article --repair")
+    for wrong in ("5", "0s", "1 day"):
+        run("maintain", "--time-limit", wrong).failed(2, f"'{wrong}' is not a time such as 90s, 10min or 2h")
+    index("vacuum", "article").failed(2, "simsql index vacuum is now simsql maintain")
 
 
 def test_the_list_and_the_check_say_how_an_index_is(connection, database_url, index):
@@ -140,7 +162,7 @@ def test_the_list_and_the_check_say_how_an_index_is(connection, database_url, in
     assert size > 100 * 4 * 36
     assert unvacuumed == pytest.approx(1 / 3)
     assert datetime.fromisoformat(vacuumed).tzinfo
-    assert hint == "33% of the keys are superfluous: simsql index vacuum public.article --column fingerprint"
+    assert hint == "33% of the keys are superfluous: simsql maintain"
     problem, remedy = hint.split(": ")
     assert (run(*check).code, rows_of(run(*check))) == (1, [[f"public.article(fingerprint): {problem}", remedy]])
     connection.execute("ALTER TABLE article RENAME fingerprint TO print")
@@ -152,7 +174,6 @@ def test_the_list_and_the_check_say_how_an_index_is(connection, database_url, in
 def test_what_postgresql_refuses(table, index):
     index("verify", "article").failed(1, "PostgreSQL: public.article has no simhash index")
     index("verify", "missing", "--repair").failed(1, 'PostgreSQL: relation "missing" does not exist')
-    index("vacuum", "article").failed(1, "PostgreSQL: public.article has no simhash index")
     index("create", "article", "body", "--concurrently").failed(
         1, "simsql.build: column body of public.article is text, not bigint"
     )
@@ -188,7 +209,7 @@ def test_an_interrupted_build_goes_on(table, database_url, index):
 
 def test_help():
     found = run("index", "--help").done()
-    for command in ("create", "list", "verify", "vacuum", "change-storage", "set-default", "drop"):
+    for command in ("create", "list", "verify", "change-storage", "set-default", "drop"):
         assert f" {command} " in found.out
         assert f"Usage: simsql index {command}" in run("index", command, "--help").done().out
 
@@ -210,7 +231,6 @@ def test_an_index_on_a_partitioned_table(connection, database_url, index, option
     assert [json.loads(line)["row"]["id"] for line in found.lines] == [1, 20]
     found = run("pairs", "article", "--distance", 1, "--database", database_url).done()
     assert [tuple(json.loads(line).values())[:2] for line in found.lines] == [(0, 1), (1, 3)]
-    assert index("vacuum", "article").done().out == "0 keys removed\n"
     connection.execute("DROP INDEX simsql_1_2")
     assert [row[2:4] for row in rows_of(index("verify", "article", "--repair").done())] == [
         ["search B-tree missing", "simsql_1_2"]
@@ -219,3 +239,46 @@ def test_an_index_on_a_partitioned_table(connection, database_url, index, option
     assert "--storage expression" in index("create", "article", "fingerprint").err
     index("drop", "article").done()
     assert listed(index) == []
+
+
+def test_fingerprints_and_sketches_of_other_texts_are_named(connection, database_url, index):
+    create_table(connection)
+    connection.execute("ALTER TABLE article ADD sketch bigint, ADD word_1 bigint")
+    connection.execute("INSERT INTO article (body) SELECT 'a text, number ' || n FROM generate_series(1, 60) AS n")
+    fill = ("backfill", "article", "--text-column", "body", "--column")
+    run(*fill, "word_1", "--recipe", WORD, *at(database_url)).done()
+    index("create", "article", "fingerprint").done()
+    index("create", "article", "word_1", "--recipe", WORD).done()
+    run(*fill, "fingerprint", "--sketch-column", "sketch", *at(database_url)).done()
+    verify = ("verify", "article", "--texts", "--text-column", "body", "--sketch-column", "sketch")
+    sound = index(*verify).done()
+    assert (sound.out, sound.err) == ("", "0 of 120 rows differ from their texts\nno faults\n")
+    assert index(*verify, "--sample", 7).done().err.startswith("0 of 14 rows differ from their texts\n")
+    connection.execute("UPDATE article SET body = 'other words' WHERE id = 7; DELETE FROM article WHERE id > 50")
+    connection.execute("UPDATE article SET fingerprint = NULL WHERE id = 9")
+    connection.execute("UPDATE article SET sketch = 0 WHERE id = 8")
+    for sample in ((), ("--sample", 0)):
+        found = index(*verify, *sample)
+        assert (found.code, found.err) == (1, "4 of 100 rows differ from their texts\n")
+        rows = sorted([row[1], row[2], row[3]] for row in rows_of(found))
+        assert rows == [
+            ["fingerprint", "missing fingerprint", "9"],
+            ["fingerprint", "stale fingerprint", "7"],
+            ["fingerprint", "stale sketch", "7"],
+            ["fingerprint", "stale sketch", "8"],
+            ["word_1", "stale fingerprint", "7"],
+        ]
+    for command in sorted({row[-1] for row in rows_of(found)}, reverse=True):
+        run(*shlex.split(command)[1:], *at(database_url)).done()
+    assert index(*verify).done().out == ""
+    connection.execute("UPDATE article SET body = id || ' times'")
+    many = index(*verify, "--column", "word_1")
+    assert (many.err, len(many.lines)) == ("50 of 50 rows differ from their texts\n", 40)
+
+
+def test_what_texts_need():
+    for arguments in (["--texts"], ["article", "--texts"], ["article", "--text-column", "body"]):
+        run("index", "verify", *arguments).failed(2, "--texts compares the rows of one table")
+    run("index", "verify", "article", "--sketch-column", "sketch").failed(
+        2, "--sketch-column and --recipe need --texts"
+    )

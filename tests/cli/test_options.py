@@ -181,7 +181,7 @@ def test_quiet(tmp_path, connection, database_url):
         ["index", "list", *at],
         ["index", "verify", *at],
         ["index", "verify", "article", "--repair", *at],
-        ["index", "vacuum", "article", *at],
+        ["maintain", *at],
     ):
         found = run_at_terminal(*arguments, "--quiet", redirected={"stdout"})
         assert (found.code, found.terminal) == (0, ""), arguments
@@ -200,7 +200,7 @@ def complete(*words):
 
 def test_commands_and_options_are_completed():
     assert complete("simsql", "inst") == ["install"]
-    assert complete("simsql", "index", "v") == ["verify", "vacuum"]
+    assert complete("simsql", "index", "v") == ["verify"]
     assert "--server-dir" in complete("simsql", "near", "article", "--")
     assert complete("simsql", "near", "--format", "j") == ["jsonl"]
 

@@ -80,7 +80,7 @@ def test_documents(pooled, tmp_path, connection, monkeypatch):
     documents = write_lines(tmp_path / "documents.jsonl", texts)
     loaded = pooled("load", "post", documents, "--id-column", "id", "--text-column", "body")
     assert loaded.table["documents"] == "40"
-    assert pooled("index", "vacuum", "post").lines == ["0 keys removed"]
+    assert pooled("maintain").err == "indexes verified: 1, vacuumed: 0, skipped: 0\n"
     decided = pooled("dedup-table", "post", "--text-column", "body", "--into", "decision")
     assert decided.lines == ["decision: 220 rows"]
     first = pooled("dedup", documents, "--similarity", 1, "--table", "kept")

@@ -84,6 +84,7 @@ def test_a_url_may_be_an_object_and_is_not_changed():
         (f"sqlite:///{PASSWORD}.db", "sqlite:// is not supported"),
         (f"mysql://root:{PASSWORD}@localhost/x", "mysql:// is not supported"),
         (f"postgresql+nonsense://root:{PASSWORD}@localhost/x", "postgresql+nonsense:// names an unknown driver"),
+        (f"postgresql++a+b://root:{PASSWORD}@localhost/x", "postgresql++a+b:// names an unknown driver"),
         (
             f"postgresql+asyncpg://root:{PASSWORD}@localhost/x?ssl=no-verify",
             "has ssl=no-verify: write it as sslmode",

@@ -1,5 +1,6 @@
 """Labelled pairs in every format, and what is said of a file that is none."""
 
+import gzip
 import io
 import json
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from reading import write
 
 from simsql.errors import SimsqlError
+from simsql.evaluate import labels
 from simsql.evaluate.labels import Labelled, read_labels
 
 ROWS = [
@@ -117,6 +119,7 @@ def test_lines_that_are_no_labels(row, said):
     [
         ("text_a,text_b,label\na,b\n", "labels.csv:2: 2 fields, but the header has 3: check the quoting"),
         ('text_a,text_b,label\na,b,not\na,"b,not\n', "labels.csv:3: unexpected end of data: check the quoting"),
+        ('"text_a"x,label\n', "',' expected after '\"': check the quoting"),
         ("text_a,text_b\na,b\n", "labels.csv:2: the field label is missing: there is text_a, text_b"),
         ("text_a,text_b,label\nä,b,not\n".encode("latin-1"), "labels.csv is not UTF-8: invalid continuation byte"),
     ],
@@ -125,3 +128,10 @@ def test_tables_that_are_no_labels(tmp_path, content, said):
     with pytest.raises(SimsqlError) as caught:
         read_labels(write(tmp_path / "labels.csv", content))
     assert said in str(caught.value)
+
+
+def test_labels_that_do_not_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(labels, "_LARGEST", 1 << 20)
+    for path in (Path("/dev/zero"), write(tmp_path / "labels.csv.gz", gzip.compress(bytes(1 << 21)))):
+        with pytest.raises(SimsqlError, match="more than 1 MB of labels: split it"):
+            read_labels(path)

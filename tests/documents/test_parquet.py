@@ -163,6 +163,21 @@ def test_damaged_and_truncated_files(tmp_path):
     assert one_skip(write(path, b"")).reason == "empty"
 
 
+def test_a_page_that_holds_no_values(tmp_path):
+    """Arrow yields no rows, and says nothing."""
+    columns = {"id": list(range(21)), "text": [f"text {number}" for number in range(21)]}
+    path = write_table(tmp_path / "a.parquet", columns, row_group_size=7, use_dictionary=False, compression="none")
+    data = path.read_bytes()
+    page = data.index(b"\x2c\x15\x0e\x15", data.index(b"text 6"))  # that of ids in the second row group
+    write(path, data[:page] + b"\x2c\x15\x00\x15" + data[page + 4 :])
+    reader = DocumentReader([path])
+    found = plain(reader)
+    assert [item.line for item in found if isinstance(item, Document)] == [*range(1, 8), *range(15, 22)]
+    [skip] = [item for item in found if not isinstance(item, Document)]
+    assert (skip.reason, skip.detail.split(":")[0]) == ("corrupt", "rows 8 to 14")
+    assert plain(read_parts(reader, 1)[1]) == found
+
+
 @given(st.data())
 def test_no_damage_raises(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "flipped.parquet"

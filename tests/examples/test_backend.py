@@ -175,7 +175,7 @@ def test_the_service_gains_near_duplicate_search_and_loses_it_again(server: Serv
                 check_posts(new, texts)
             assert connection.execute("SELECT count(*) FROM simsql.verify('article')").fetchone() == (0,)
 
-            shell.run_next(after, "simsql index vacuum")
+            shell.run_next(after, "simsql maintain")
 
             # And back.
             shell.run_next(after, "alembic downgrade")

@@ -160,6 +160,8 @@ def test_what_is_no_text_and_what_is_not_there(tmp_path):
         read_recipe(path)
     with pytest.raises(FileNotFoundError):
         read_recipe(tmp_path / "missing.json")
+    with pytest.raises(ValueError, match="/dev/zero: a recipe has at most 64 MB"):
+        read_recipe("/dev/zero")
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:40], lambda data: data[:60] + b"????????" + data[68:]])

@@ -89,6 +89,8 @@ def test_wrong_arguments_are_refused():
         majority([1, 2], [1])
     with pytest.raises(ValueError, match="must not be negative, but one is -3"):
         majority([1], [-3])
+    with pytest.raises(ValueError, match="must be below 2"):
+        majority([1, 3], [2**61, 2**61])
     with pytest.raises(TypeError):
         majority([1], [0.5])
     with pytest.raises(OverflowError):

@@ -273,3 +273,30 @@ def test_searches_leave_the_settings_of_the_session_as_they_were(connection, sto
         connection.execute("SELECT * FROM simsql.explain_near('article', 0, %s)", [within])
         connection.execute("SELECT count(*) FROM simsql.pairs('article', %s)", [within])
     assert connection.execute(shown).fetchall() == before
+
+
+def test_a_session_plans_what_a_statement_calls_only_once(connection, storage):
+    # Planning may take longer than the search itself.
+    create_articles(connection, FINGERPRINTS, storage=storage)
+    planned = []
+    connection.add_notice_handler(
+        lambda notice: planned.append(notice.context) if notice.message_primary == "PLANNER STATISTICS" else None
+    )
+    connection.execute("SET log_planner_stats = on")
+    connection.execute("SET client_min_messages = log")
+    for number, statement in enumerate(
+        [
+            "SELECT * FROM simsql.near('article', %s, 3)",
+            "SELECT * FROM simsql.near('article', %s, 7)",
+            "SELECT * FROM simsql.claim('article', %s, 3)",
+            "INSERT INTO article (fingerprint) VALUES (%s)",
+            "UPDATE article SET fingerprint = %s WHERE id = 7",
+        ]
+    ):
+        planned.clear()
+        connection.execute(statement, [1])
+        assert number or any(planned)  # only what a function plans has a context
+        for query in range(2, 20):
+            planned.clear()
+            connection.execute(statement, [query])
+        assert not any(planned), statement

@@ -36,6 +36,7 @@ USES = {
     "simsql.set_default_index": "SELECT simsql.set_default_index('article', 'fingerprint')",
     "simsql.change_storage": "SELECT simsql.change_storage('article', 'expression')",
     "simsql.drop_index": "SELECT simsql.drop_index('article')",
+    "simsql.maintain": "CALL simsql.maintain()",
     "simsql.vacuum": "CALL simsql.vacuum('article')",
     "simsql.repair": "SELECT * FROM simsql.repair('article')",
     "simsql.clear_on_change": "SELECT simsql.clear_on_change('article', 'fingerprint', ARRAY['body'])",

@@ -44,6 +44,13 @@ def test_a_fingerprint_is_cleared_when_its_text_alone_changes(articles):
     assert after(articles, "title = 'x'") is None
 
 
+def test_sources_in_an_array_of_two_dimensions(articles):
+    articles.execute("SELECT simsql.clear_on_change('article', 'fingerprint', '{{title},{body}}')")
+    assert after(articles, "title = 'x'") is after(articles, "body = 'y'") is None
+    with pytest.raises(errors.NullValueNotAllowed):
+        articles.execute("SELECT simsql.clear_on_change('article', 'fingerprint', '{{title},{NULL}}')")
+
+
 def test_every_row_and_every_other_column_stays_as_it_is(articles):
     note = '{"b": 1, "a": 1.50}'
     articles.execute("INSERT INTO article SELECT n, 't', n, %s::json, n FROM generate_series(2, 9) AS n", [note])

@@ -185,6 +185,7 @@ def _call_main(arguments: Collection[Argument], streams: Collection[Any], variab
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, variables, clear=True))
         stack.enter_context(mock.patch.object(sys, "argv", ["simsql", *map(_text, arguments)]))
+        stack.enter_context(mock.patch.object(sys, "unraisablehook", sys.unraisablehook))
         stack.enter_context(mock.patch("gc.freeze"))  # else garbage of the tests before would stay for ever
         for name, stream in zip(STREAMS, streams, strict=True):
             stack.enter_context(mock.patch.object(sys, name, stream))

@@ -33,6 +33,25 @@ BEGIN
 END
 $$;
 
+-- Whether PostgreSQL has counted the rows of a table. After a crash or a reset, its statistics know the changes
+-- since alone, and nobody vacuums or analyzes the table because of those before. A standby counts nothing.
+CREATE OR REPLACE FUNCTION simsql._is_counted(table_id regclass) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN (SELECT CASE WHEN c.reltuples < 0 THEN s.live + s.dead > 0
+                        ELSE s.live >= c.reltuples / 2 OR pg_is_in_recovery()
+                             OR coalesce(pg_stat_get_last_vacuum_time(c.oid),
+                                         pg_stat_get_last_autovacuum_time(c.oid),
+                                         pg_stat_get_last_analyze_time(c.oid),
+                                         pg_stat_get_last_autoanalyze_time(c.oid)) IS NOT NULL END
+              FROM pg_class AS c
+             CROSS JOIN LATERAL (SELECT pg_stat_get_live_tuples(c.oid) AS live,
+                                        pg_stat_get_dead_tuples(c.oid) AS dead) AS s
+             WHERE c.oid = table_id);
+END
+$$;
+
 -- Records, if this role may, that the keys of an index are those that its rows need.
 CREATE OR REPLACE FUNCTION simsql._record_vacuum(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
@@ -56,27 +75,39 @@ $$;
 --
 -- A vacuum of less than one batch takes a second, and searches do not notice whether it has been done.
 CREATE OR REPLACE FUNCTION simsql._tables_advice(
-    index simsql.registry, OUT unvacuumed double precision, OUT last_vacuum timestamptz, OUT hint text)
+    index simsql.registry, OUT unvacuumed double precision, OUT last_vacuum timestamptz, OUT hint text,
+    OUT need text)
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    keys constant double precision := simsql._estimated_rows(
-        to_regclass(format('simsql.keys_%s_0', index.id)));
+    key_table constant regclass := to_regclass(format('simsql.keys_%s_0', index.id));
+    -- The statistics of a new key table come after seconds.
+    is_counted constant boolean := simsql._is_counted(key_table) AND simsql._is_counted(index.table_id)
+                                   OR index.vacuumed_at > now() - interval '1 minute';
+    keys constant double precision := simsql._estimated_rows(key_table);
     rows constant double precision := simsql._estimated_rows(index.table_id);
     is_grown constant boolean := keys >= 4 * coalesce(index.vacuumed_keys, 0);
     needed constant double precision := rows * CASE
         WHEN is_grown THEN 1 ELSE coalesce(least(1, index.vacuumed_keys / nullif(index.vacuumed_rows, 0)), 1) END;
-    vacuum constant text := format('CALL simsql.vacuum(%L, %L);', index.table_id, index.column_name);
+    reason text;
 BEGIN
     unvacuumed := CASE WHEN keys > 0 AND needed IS NOT NULL THEN greatest(0, 1 - needed / keys) END;
     last_vacuum := index.vacuumed_at;
-    hint := CASE WHEN coalesce(keys, 0) < simsql._batch_size() THEN NULL
-                 WHEN unvacuumed >= 0.2
-                 THEN format('%s%% of the keys are superfluous: %s', round(100 * unvacuumed), vacuum)
-                 WHEN is_grown
-                 THEN format('there are about %s keys, and %s at the last vacuum: %s', round(keys),
-                             coalesce(index.vacuumed_keys::text, 'an unknown number'), vacuum)
-                 WHEN rows IS NULL
-                 THEN format('the number of rows is unknown: ANALYZE %s', index.table_id) END;
+    IF key_table IS NULL
+       OR (CASE WHEN is_counted THEN keys ELSE simsql._tables_keys(index) END) < simsql._batch_size()
+    THEN
+        RETURN;
+    ELSIF NOT is_counted THEN
+        need := 'analyze';
+        reason := 'PostgreSQL has not counted the rows';
+    ELSIF unvacuumed >= 0.2 THEN
+        need := 'vacuum';
+        reason := format('%s%% of the keys are superfluous', round(100 * unvacuumed));
+    ELSIF is_grown THEN
+        need := 'vacuum';
+        reason := format('there are about %s keys, and %s at the last vacuum', round(keys),
+                         coalesce(index.vacuumed_keys::text, 'an unknown number'));
+    END IF;
+    hint := reason || ': CALL simsql.maintain();';
 END
 $$;

@@ -241,3 +241,31 @@ BEGIN
     END IF;
 END
 $$;
+
+-- The keys that are missing for a sample of the rows: those on about a thousand pages, which are all pages of a
+-- table of 8 MB. Each key table has a sample of its own.
+CREATE OR REPLACE FUNCTION simsql._storage_sample(index simsql.registry, damaged text[])
+RETURNS TABLE (keys text, missing bigint)
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off
+AS $$
+DECLARE
+    pages constant double precision :=
+        pg_relation_size(index.table_id) / current_setting('block_size')::double precision;
+    statement constant text := simsql._for_key_tables(index, $sql$
+        SELECT {'keys'}, count(*)
+          FROM (SELECT DISTINCT {t_scope}{key} AS key FROM ONLY {table} AS t TABLESAMPLE system ({percent})
+                 WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}) AS live
+         WHERE NOT EXISTS (SELECT FROM {keys} AS k WHERE k.key = live.key{in_scope})
+        $sql$, format('t.%I', index.column_name), 'UNION ALL',
+        simsql._tables_parts(index) || jsonb_build_object(
+            'percent', least(100, 100 * 1000 / greatest(pages, 1)),
+            'in_scope', simsql._for_scope(index, ' AND k.%1$s = live.%1$s')), damaged);
+BEGIN
+    IF index.storage = 'tables' AND statement IS NOT NULL THEN
+        PERFORM simsql._check_sees_all(index.table_id, 'verify');
+        RETURN QUERY EXECUTE statement;
+    END IF;
+END
+$$;

@@ -14,6 +14,13 @@ CREATE OR REPLACE FUNCTION simsql._share(key bigint) RETURNS double precision
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN key / 18446744073709551616.0::double precision + 0.5;
 
+-- The scope columns of a key table as text, as a vacuum remembers a place.
+CREATE OR REPLACE FUNCTION simsql._scope_as_text(index simsql.registry) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT string_agg(c.name || '::text', ', ' ORDER BY c.number) FROM simsql._scope_columns(index) AS c
+$$;
+
 -- The statement of a batch: of $2 keys of one table, from key $1 of this scope on, or from the first key on.
 -- As one statement it has one snapshot. With two, a key that is proved superfluous in the first could belong
 -- to another writer by the time of the second. LIMIT makes the planner look up each key once, whatever it
@@ -77,10 +84,36 @@ BEGIN
                 ARRAY[format('simsql.keys_%s_0', index.id)]) END,
             'removed', CASE number WHEN 0 THEN simsql._for_key_tables(index, removed, 'fp', ' + ')
                                    ELSE format('(SELECT count(*) FROM removed_%s)', number) END,
-            'scope_as_text', (SELECT string_agg(c.name || '::text', ', ' ORDER BY c.number)
-                                FROM simsql._scope_columns(index) AS c),
+            'scope_as_text', simsql._scope_as_text(index),
             'scope_desc', simsql._for_scope(index, '%1$s DESC, ')),
         shared);
+END
+$$;
+
+-- The start of a vacuum from any key of the first table on, to its end, and then up to this key. If vacuums of a
+-- large index are always stopped before their end, they come to all keys in time. The rest of such a vacuum is
+-- known by the number of its keys: `seen` is less than 0 until it has read them, and a batch more, because each
+-- batch reads the last key again. Null stands for the first key: every ninth vacuum begins there, or it would have
+-- no chance.
+CREATE OR REPLACE FUNCTION simsql._vacuum_anywhere(index simsql.registry) RETURNS simsql._vacuum_state
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_sort = off
+SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET extra_float_digits = 1  -- as for _vacuum_batch
+AS $$
+DECLARE
+    skipped constant bigint := coalesce(
+        (1.125 * random() - 0.125) * simsql._estimated_rows(to_regclass(format('simsql.keys_%s_0', index.id))), 0);
+    state simsql._vacuum_state;
+BEGIN
+    IF skipped > 0 THEN
+        EXECUTE simsql._render($sql$
+            SELECT {id}, ARRAY[0, 0], k.key, ARRAY[{scope_as_text}]::text[], -$1 - $2, 0, 0, false
+              FROM simsql.keys_{id}_0 AS k ORDER BY {key_columns} OFFSET $1 LIMIT 1
+            $sql$,
+            jsonb_build_object('scope_as_text', simsql._scope_as_text(index)), simsql._tables_parts(index))
+           INTO state USING skipped, simsql._batch_size();
+    END IF;
+    RETURN state;
 END
 $$;
 
@@ -92,6 +125,8 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     smallest constant bigint := '-9223372036854775808';
+    begins_anywhere boolean;  -- and comes back for the keys before that one
+    rest bigint;
     before double precision;
     batch record;
     counts bigint[];
@@ -99,6 +134,8 @@ BEGIN
     IF state.tables IS NULL THEN
         state := (index.id, '{0}', smallest, NULL, 0, 0, 0, false);
     END IF;
+    begins_anywhere := state.tables[1:2] = '{0,0}';
+    rest := CASE WHEN NOT begins_anywhere AND state.seen < 0 THEN -state.seen END;
     before := state.share;
     PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'vacuum');
     PERFORM simsql._check_btree(format('simsql.keys_%s_%s', index.id, p.number)::regclass,
@@ -108,9 +145,12 @@ BEGIN
     EXECUTE simsql._vacuum_statement(index, state.tables[1], state.scope)
        INTO batch USING state.key, simsql._batch_size();
     state.removed := state.removed + batch.removed;
-    IF batch.seen = simsql._batch_size() THEN
+    IF batch.seen = simsql._batch_size() AND coalesce(batch.seen < rest, true) THEN
         state.key := batch.last;
         state.scope := batch.scope;
+        IF begins_anywhere THEN
+            RETURN state;
+        END IF;
         state.seen := state.seen + batch.seen;
         state.share := greatest(before, CASE
             WHEN cardinality(state.scope) = 0 THEN simsql._share(state.key)
@@ -120,7 +160,7 @@ BEGIN
         END IF;
         RETURN state;
     END IF;
-    IF state.tables[1] = 0 THEN
+    IF state.tables[1] = 0 AND NOT begins_anywhere THEN
         EXECUTE format('SELECT ARRAY[%s]',
                        simsql._for_key_tables(index, '(SELECT count(*) FROM {keys})', 'fp', ', '))
            INTO counts;
@@ -130,8 +170,12 @@ BEGIN
     END IF;
     state.key := smallest;
     state.scope := NULL;
-    state.share := 1;
     state.tables := state.tables[2:];
+    IF begins_anywhere THEN
+        RETURN state;
+    END IF;
+    state.seen := 0;
+    state.share := 1;
     state.finished := cardinality(state.tables) = 0;
     IF state.finished THEN
         PERFORM simsql._record_vacuum(index);

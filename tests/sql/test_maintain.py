@@ -1,0 +1,230 @@
+"""maintain verifies and vacuums what needs it, goes on after failures, and says in one error what is wrong."""
+
+import random
+
+import pytest
+from articles import create_articles, create_index, missing_keys
+from internals import set_batch_size
+from psycopg import errors
+from roles import allow_indexes
+from scoped import create_scoped
+from sessions import started
+from upkeep import notices, problems, stored_fingerprints
+
+pytestmark = pytest.mark.oldest_version
+
+MAINTAIN = "CALL simsql.maintain()"
+FINGERPRINTS = [random.Random(number).getrandbits(64) - 2**63 for number in range(300)]
+SLOW = (
+    "CREATE FUNCTION doze() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.02); RETURN NULL; END';"
+    "CREATE TRIGGER slow AFTER DELETE ON simsql.keys_1_0 EXECUTE FUNCTION doze()"
+)
+
+
+def flush(connection):
+    """Let the statistics know what this session has written."""
+    if connection.info.server_version >= 150000:
+        connection.execute("SELECT pg_stat_force_next_flush()")
+
+
+def halve(connection, table="article"):
+    """Delete every other row, so that half of the keys are superfluous."""
+    connection.execute(f"DELETE FROM {table} WHERE id % 2 = 0")
+    flush(connection)
+
+
+def said(connection, call=MAINTAIN):
+    """What a call says of its own, without the notices of vacuum."""
+    heard = notices(connection)
+    connection.execute(call)
+    return [line.removeprefix("simsql.maintain: ") for line in heard if line.startswith("simsql.maintain: ")]
+
+
+def did(verified, vacuumed, skipped=0):
+    return f"indexes verified: {verified}, vacuumed: {vacuumed}, skipped: {skipped}"
+
+
+def is_clean(connection, table="article", column="fingerprint"):
+    """Whether each key table holds exactly the keys of the rows."""
+    rows = connection.execute(f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL ORDER BY 1")
+    wanted = [fingerprint for (fingerprint,) in rows.fetchall()]
+    return all(stored == wanted for stored in stored_fingerprints(connection, table))
+
+
+@pytest.fixture
+def articles(connection):
+    """An index half of whose keys are superfluous, with batches of fifty keys."""
+    create_articles(connection, FINGERPRINTS)
+    halve(connection)
+    set_batch_size(connection, 50)
+    return connection
+
+
+@pytest.fixture
+def others(articles):
+    """More indexes that need a vacuum, with the ids 2 and 3."""
+    for name in ("other", "third"):
+        articles.execute(f"CREATE TABLE {name} (LIKE article INCLUDING ALL)")
+        articles.execute(f"INSERT INTO {name} (fingerprint) SELECT fingerprint FROM article")
+        create_index(articles, name)
+    for name in ("other", "third"):
+        articles.execute(f"INSERT INTO {name} (fingerprint) SELECT -n FROM generate_series(1, 300) AS n")
+        articles.execute(f"DELETE FROM {name} WHERE fingerprint BETWEEN -300 AND -1")
+    flush(articles)
+    return articles
+
+
+def test_an_index_is_vacuumed_if_it_needs_it(articles):
+    hint = "50% of the keys are superfluous: CALL simsql.maintain();"
+    assert articles.execute("SELECT hint FROM simsql.indexes").fetchone() == (hint,)
+    assert said(articles) == [did(1, 1)]
+    assert is_clean(articles)
+    flush(articles)
+    assert articles.execute("SELECT hint FROM simsql.indexes").fetchone() == (None,)
+    assert said(articles) == [did(1, 0)]
+    articles.execute("SELECT simsql.drop_index('article')")
+    assert said(articles) == [did(0, 0)]
+
+
+def test_what_a_procedure_cannot_do_is_said(connection):
+    """VACUUM runs in no procedure."""
+    create_articles(connection, storage="expression")
+    connection.execute("INSERT INTO article (body) SELECT repeat('-', 1000) FROM generate_series(1, 10000)")
+    flush(connection)
+    vacuum = "public.article(fingerprint): 100% of the pages are not all-visible: VACUUM (ANALYZE) public.article"
+    assert said(connection) == [vacuum, did(1, 0)]
+
+
+def test_the_others_are_maintained_after_a_failure(others):
+    others.execute("DELETE FROM simsql.keys_1_2; ALTER TABLE other RENAME fingerprint TO print")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState) as failed:
+        others.execute(MAINTAIN)
+    message = failed.value.diag.message_primary
+    assert message.startswith("simsql.maintain: 2 indexes are not in order: ")
+    assert "public.article(fingerprint): keys missing (simsql.keys_1_2)" in message
+    assert "public.other(fingerprint): column renamed (print)" in message
+    assert failed.value.diag.message_hint == (
+        "SELECT * FROM simsql.repair('public.article'); SELECT * FROM simsql.repair('public.other');"
+    )
+    assert is_clean(others, "third")
+    for name in ("article", "other"):
+        others.execute(f"SELECT simsql.repair('{name}')")
+    assert did(3, 2) in said(others)
+    assert is_clean(others)
+
+
+def test_a_failure_within_a_vacuum_is_told_and_leaves_its_batch_undone(others):
+    others.execute(SLOW.replace("PERFORM pg_sleep(0.02)", "RAISE $$the disk is full$$ USING HINT = $$Buy one.$$"))
+    with pytest.raises(errors.RaiseException) as failed:  # the code of the failure
+        others.execute(MAINTAIN)
+    told = "simsql.maintain: 1 index is not in order: public.article(fingerprint): the disk is full"
+    assert (failed.value.diag.message_primary, failed.value.diag.message_hint) == (told, "Buy one.")
+    assert (is_clean(others), is_clean(others, "other"), is_clean(others, "third")) == (False, True, True)
+    assert problems(others) == set()
+
+
+def test_what_is_locked_or_being_built_is_skipped(others, connect):
+    holder, turn = connect(), connect()
+    holder.execute("BEGIN; LOCK TABLE article IN ACCESS EXCLUSIVE MODE")
+    turn.execute("BEGIN")
+    turn.execute("SELECT simsql._take_turn('other', 'vacuum')")
+    others.execute("UPDATE simsql.registry SET ready = false WHERE id = 3")
+    *skipped, last = said(others)
+    # Its vacuum was skipped, not that it was verified.
+    assert last == did(1, 0, 3)
+    assert sorted(line.split(":")[0] for line in skipped) == [
+        f"skipped public.{name}(fingerprint)" for name in ("article", "other", "third")
+    ]
+    holder.execute("ROLLBACK")
+    turn.execute("ROLLBACK")
+    assert said(others)[-1] == did(2, 2, 1)
+
+
+def test_a_time_limit_ends_a_vacuum_and_several_calls_come_to_all_keys(articles):
+    set_batch_size(articles, 100)
+    last = said(articles, "CALL simsql.maintain(time_limit => '1 ms')")[-1]
+    assert last == did(1, 0) + ", left when the time was over: 1"  # and not in the middle of the first batch
+    assert 150 < len(stored_fingerprints(articles)[0]) < 300
+    calls = 1
+    while not is_clean(articles):
+        calls += 1
+        assert calls < 200
+        articles.execute("UPDATE simsql.registry SET vacuumed_keys = 1")  # so that it seems to need one
+        flush(articles)
+        assert did(1, 0) in said(articles, "CALL simsql.maintain('1 ms')")[-1]
+    assert missing_keys(articles) == []
+
+
+@pytest.mark.parametrize("scope", [False, True], ids=["", "scope"])
+def test_a_vacuum_that_begins_anywhere_comes_to_all_keys(connection, scope):
+    if scope:
+        create_scoped(connection, ("tenant text",), rows=[(n % 3, f) for n, f in enumerate(FINGERPRINTS)])
+    else:
+        create_articles(connection, FINGERPRINTS)
+    column = "print" if scope else "fingerprint"
+    for size in (50, 299, 1000):
+        set_batch_size(connection, size)
+        for change in (size, 0):  # the latter leaves equal keys
+            connection.execute(f"UPDATE article SET {column} = {column} # {change}")
+        flush(connection)
+        assert not is_clean(connection, column=column)
+        connection.execute(
+            "DO $$ DECLARE state simsql._vacuum_state; BEGIN"
+            " PERFORM setseed(0.5); state := (SELECT simsql._vacuum_anywhere(r) FROM simsql.registry AS r);"
+            " ASSERT state.tables = '{0,0}', 'it began at the first key'; LOOP"
+            " state := simsql._vacuum_batch('article', NULL, state); EXIT WHEN state.finished; END LOOP; END $$"
+        )
+        assert is_clean(connection, column=column), size
+
+
+def test_two_at_once_leave_what_one_leaves(others, connect):
+    others.execute(SLOW)
+    with started(connect, lambda other: other.execute(MAINTAIN)) as second:
+        others.execute(MAINTAIN)
+    second.result()
+    assert all(is_clean(others, name) for name in ("article", "other", "third"))
+
+
+def test_the_worst_comes_first(others):
+    others.execute("INSERT INTO third (fingerprint) SELECT n FROM generate_series(1, 2000) AS n")
+    others.execute("DELETE FROM third WHERE fingerprint BETWEEN 1 AND 2000")
+    flush(others)
+    heard = notices(others)
+    others.execute(MAINTAIN)
+    vacuums = [line.split(" keys of ")[1] for line in heard if line.startswith("simsql.vacuum: removed")]
+    assert vacuums == [f"public.{name}(fingerprint)" for name in ("third", "other", "article")]
+
+
+def test_after_a_reset_of_the_statistics_the_rows_are_counted(articles):
+    """Autovacuum does not know that there is something to do, either."""
+    articles.execute("ANALYZE article; ANALYZE simsql.keys_1_0")
+    articles.execute("DELETE FROM article WHERE id % 4 = 1")
+    flush(articles)
+    articles.execute("SELECT pg_stat_reset(); UPDATE simsql.registry SET vacuumed_at = now() - interval '1 hour'")
+    hint = "PostgreSQL has not counted the rows: CALL simsql.maintain();"
+    assert articles.execute("SELECT hint FROM simsql.indexes").fetchone() == (hint,)
+    assert said(articles) == [did(1, 1)]
+    assert is_clean(articles)
+    flush(articles)
+    assert articles.execute("SELECT hint FROM simsql.indexes").fetchone() == (None,)
+
+
+def test_a_role_maintains_its_own_indexes(others, new_role, connect):
+    owner, stranger = new_role(), new_role()
+    allow_indexes(others, owner)
+    others.execute(f"ALTER TABLE third OWNER TO {owner}; SELECT simsql.drop_index('third')")
+    create_index(connect(owner), "third")
+    with pytest.raises(errors.InsufficientPrivilege, match="owns none of the simhash indexes"):
+        connect(stranger).execute(MAINTAIN)
+    assert said(connect(owner))[-1].startswith("indexes verified: 1, ")
+    assert not is_clean(others, "other")
+
+
+def test_what_is_refused(articles):
+    for limit in ("0", "-1 hour"):
+        with pytest.raises(errors.InvalidParameterValue, match="time_limit must be more than 0, not "):
+            articles.execute(f"CALL simsql.maintain('{limit}')")
+    articles.execute("BEGIN")
+    with pytest.raises(errors.ActiveSqlTransaction, match=r"simsql\.maintain: it commits each batch"):
+        articles.execute(MAINTAIN)
+    articles.execute("ROLLBACK")
