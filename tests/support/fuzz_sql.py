@@ -416,7 +416,8 @@ def _check_rows(connection: psycopg.Connection, given: dict[str, str], rows: lis
     expected = _near(connection, relation, _computed(connection, given["fingerprint"]), given)
     position = connection.execute(
         f"SELECT count(*) FROM pg_attribute WHERE attrelid = {relation} AND attnum > 0 AND NOT attisdropped"
-        f" AND attnum < (SELECT attnum FROM pg_attribute WHERE attrelid = {relation} AND attname = {_quote(found[0])})"
+        f" AND attnum < (SELECT attnum FROM pg_attribute WHERE attrelid = {relation}"
+        f" AND attname = {_quote(found[0])})"
     ).fetchone()[0]
     assert {row[position] for row in rows} == {each for each, _ in expected}, given
 
