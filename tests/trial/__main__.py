@@ -40,10 +40,8 @@ def main() -> int:
     options = parser.parse_args()
     program = programs[options.server]
     print(f"PostgreSQL {program}, seed {options.seed}, {options.minutes:g} minutes", flush=True)
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # a shell lets what it starts in the background ignore the first
+    # What a shell starts in the background ignores SIGINT.
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     tally = Tally()
     with run_cluster(program) as cluster, contextlib.suppress(KeyboardInterrupt):
