@@ -46,6 +46,7 @@ REFUSED = (
     "SELECT simsql.create_index('article', 'other')",
     "CALL simsql.build('article', 'other')",
     "CALL simsql.vacuum('article')",
+    "CALL simsql.maintain()",
     "SELECT simsql.repair('article')",
     "SELECT simsql.change_storage('article', 'expression')",
     "SELECT simsql.set_default_index('article', 'fingerprint')",
@@ -53,7 +54,7 @@ REFUSED = (
 )
 COMMANDS = (
     ["index", "create", "article", "other", "--concurrently"],
-    ["index", "vacuum", "article"],
+    ["maintain"],
     ["index", "change-storage", "article", "expression"],
     ["backfill", "article", "--text-column", "body"],
     ["clusters", "article", "--into", "cluster"],

@@ -221,7 +221,7 @@ def test_a_connection_limit(server, connection, connect, new_role, storage, exam
     url = server.url(name).set(username=role).render_as_string()
     file = tmp_path / "rows.jsonl"
     commands = [
-        ["index", "vacuum", "article"],
+        ["maintain"],
         ["index", "verify", "article"],
         ["load", "article", file, "--fingerprint-field", "fingerprint"],
         ["near", "article", "--fingerprint", "0"],

@@ -232,7 +232,12 @@ def test_what_one_dropped_table_leaves_behind_stops_no_other(connection, bob):
 
 
 @pytest.mark.parametrize(
-    "call", ["CALL simsql.vacuum('public.article')", "CALL simsql.build('public.other', 'fingerprint')"]
+    "call",
+    [
+        "CALL simsql.vacuum('public.article')",
+        "CALL simsql.build('public.other', 'fingerprint')",
+        "CALL simsql.maintain()",
+    ],
 )
 def test_a_type_on_the_search_path_is_not_used_by_procedures(connection, bob, call):
     connection.execute("CREATE TABLE public.article (fingerprint bigint)")
@@ -275,6 +280,7 @@ def test_procedures_qualify_every_type_function_and_operator(connection):
     assert {name: unqualified_names(body, names) for name, body in found} == {
         "_leave_transaction": set(),
         "build": set(),
+        "maintain": set(),
         "vacuum": set(),
     }
     unsafe = "DECLARE\n    a text;\nBEGIN a := upper(a) || 'b'; END"
