@@ -17,10 +17,9 @@ sys.path[:0] = [str(Path(__file__).parents[n] / folder) for n, folder in ((1, "s
 from program import temporary_folder  # noqa: E402
 from servers import find_programs  # noqa: E402
 
-from simsql.server.postgres_server import PostgresServer  # noqa: E402
 from trial.clients import all_clients  # noqa: E402
 from trial.faults import Crashes  # noqa: E402
-from trial.run import Trial, connect_to, run_cluster  # noqa: E402
+from trial.run import Cluster, Trial, run_cluster  # noqa: E402
 from trial.sabotage import SABOTAGES  # noqa: E402
 from trial.tables import KINDS  # noqa: E402
 from trial.tally import Tally  # noqa: E402
@@ -40,10 +39,8 @@ def main() -> int:
     options = parser.parse_args()
     program = programs[options.server]
     print(f"PostgreSQL {program}, seed {options.seed}, {options.minutes:g} minutes", flush=True)
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # a shell lets what it starts in the background ignore the first
+    # What a shell starts in the background ignores SIGINT.
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     tally = Tally()
     with run_cluster(program) as cluster, contextlib.suppress(KeyboardInterrupt):
@@ -52,13 +49,11 @@ def main() -> int:
     return int(tally.failed)
 
 
-def run(cluster: PostgresServer, options: argparse.Namespace, tally: Tally) -> None:
+def run(cluster: Cluster, options: argparse.Namespace, tally: Tally) -> None:
     """Work until the time is over or something is found."""
     end = time.monotonic() + 60 * options.minutes
     kinds = KINDS[:1] if options.sabotage else KINDS
-    trial = Trial(
-        lambda: connect_to(cluster, "trial"), options.seed, tally, kinds, is_kept_up=not options.sabotage
-    )
+    trial = Trial(lambda: cluster.connect("trial"), options.seed, tally, kinds, is_kept_up=not options.sabotage)
     trial.prepare()
     if options.sabotage:
         with contextlib.closing(trial.connect()) as connection:
@@ -70,7 +65,7 @@ def run(cluster: PostgresServer, options: argparse.Namespace, tally: Tally) -> N
                 crashes.round()
                 print(tally, flush=True)
         return
-    texts = Texts(lambda: connect_to(cluster, "texts"), options.seed, tally)
+    texts = Texts(lambda: cluster.connect("texts"), options.seed, tally)
     texts.prepare()
     while time.monotonic() < end and not tally.failed:
         seconds = min(ROUND, max(1, end - time.monotonic()))

@@ -20,7 +20,7 @@ from sqlalchemy import URL
 from upgrades import RELEASED, check_indexes, create_indexes
 
 from simsql import simhash_many
-from simsql.server.postgres_server import PostgresServer
+from trial.run import Cluster
 from trial.tables import Kind, make_value
 
 ROWS = 15_000  # of the tables that get an index or another storage
@@ -69,7 +69,7 @@ class Client:
     is_done = ""
     """The error of a command that was killed when its work was done."""
 
-    def __init__(self, cluster: PostgresServer, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
         self._cluster = cluster
         self._folder = folder
         self._arguments: list[str] = []
@@ -81,7 +81,7 @@ class Client:
 
     @property
     def _options(self) -> list[str]:
-        url: URL = self._cluster.url(self.database)
+        url: URL = self._cluster.server.url(self.database)
         return ["--database", url.render_as_string(hide_password=False)]
 
     def prepare(self, connection: psycopg.Connection, chance: random.Random) -> None:
@@ -256,7 +256,7 @@ class Upgrade(Client):
     def prepare(self, connection: psycopg.Connection, chance: random.Random) -> None:
         if not connection.execute("SELECT FROM pg_database WHERE datname = 'released'").fetchall():
             connection.execute("CREATE DATABASE released TEMPLATE template0")
-            with contextlib.closing(self._connect("released")) as released:
+            with contextlib.closing(self._cluster.connect("released")) as released:
                 version = sorted(RELEASED)[-1]
                 released.execute(RELEASED[version].read_text(encoding="utf-8"))
                 create_indexes(released)
@@ -270,15 +270,12 @@ class Upgrade(Client):
         self._arguments = ["install"]
 
     def faults(self, connection: psycopg.Connection, output: str) -> list[str]:
-        with contextlib.closing(self._connect(self.database)) as upgraded:
+        with contextlib.closing(self._cluster.connect(self.database)) as upgraded:
             try:
                 check_indexes(upgraded)
             except AssertionError as error:
                 return [f"{error!r}", *traceback.format_tb(error.__traceback__)[-1:]]
         return []
-
-    def _connect(self, database: str) -> psycopg.Connection:
-        return psycopg.connect(dbname=database, user="postgres", autocommit=True, **self._cluster.url().query)
 
 
 def _drop(connection: psycopg.Connection, name: str) -> None:
@@ -296,7 +293,7 @@ def _drop(connection: psycopg.Connection, name: str) -> None:
 
 
 @contextlib.contextmanager
-def all_clients(cluster: PostgresServer, folder: Path) -> Iterator[list[Client]]:
+def all_clients(cluster: Cluster, folder: Path) -> Iterator[list[Client]]:
     """One client of each kind; their programs run in this context."""
     with preloaded_programs(folder):
         yield [

@@ -5,16 +5,15 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import psycopg
 from articles import missing_keys
 
-from simsql.server.postgres_server import PostgresServer
 from trial.clients import Client
-from trial.run import Trial, connect_to
+from trial.run import Cluster, Trial
 from trial.searching import Searcher
 from trial.tally import Tally
 from trial.workers import Workers
@@ -26,9 +25,7 @@ KILLS, CRASHES, CLIENTS = 1, 6, 3  # of clients and of the server; and how many 
 class Crashes:
     """Rounds that end with a crash of the server, while clients are at work."""
 
-    def __init__(
-        self, cluster: PostgresServer, trial: Trial, clients: list[Client], seed: object, tally: Tally
-    ) -> None:
+    def __init__(self, cluster: Cluster, trial: Trial, clients: list[Client], seed: object, tally: Tally) -> None:
         self._cluster = cluster
         self._trial = trial
         self._tally = tally
@@ -52,7 +49,7 @@ class Crashes:
             client = next(self._clients)
             if client not in used:
                 used.append(client)
-        with contextlib.closing(connect_to(self._cluster, "clients")) as connection:
+        with contextlib.closing(self._cluster.connect("clients")) as connection:
             for client in used:
                 client.prepare(connection, self._chance)
         self._trial.round(lambda workers: self._kill(workers, used))
@@ -79,7 +76,7 @@ class Crashes:
             name, stop = next(self._stops)
             workers.crashing.set()
             stop()
-            self._cluster.start()
+            self._cluster.server.start()
             self._tally.add(self._tally.faults, f"crash: {name}")
             for client, program in zip(running, programs, strict=True):
                 program.wait()
@@ -88,7 +85,7 @@ class Crashes:
     def _complete(self, client: Client) -> None:
         """Go on with what was interrupted, and see whether it is as if it had not been."""
         output = client.complete()
-        with contextlib.closing(connect_to(self._cluster, "clients")) as connection:
+        with contextlib.closing(self._cluster.connect("clients")) as connection:
             faults = client.faults(connection, output)
             self._tally.find(self._tally.wrong, f"results of {client.name}", len(faults), "; ".join(faults))
             if client.kind:
@@ -104,7 +101,7 @@ class Crashes:
 
     def _postmaster(self) -> tuple[int, list[int]]:
         """The number of the server, and those of its children."""
-        (process, *_) = (self._cluster.data_folder / "postmaster.pid").read_text(encoding="utf-8").split()
+        (process, *_) = (self._cluster.server.data_folder / "postmaster.pid").read_text(encoding="utf-8").split()
         children = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
         return int(process), [int(child) for child in children]
 
@@ -126,19 +123,25 @@ class Crashes:
         """The server notices, ends all sessions and recovers by itself."""
         _, children = self._postmaster()
         _signal(self._chance.choice(children), signal.SIGKILL)
-        time.sleep(0.3)
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            with contextlib.suppress(psycopg.OperationalError):
-                connect_to(self._cluster, "trial").close()
-                return
-            time.sleep(0.05)
-        raise TimeoutError("the server does not answer")
+        # One that was about to end has no such effect.
+        _wait(lambda: not any(Path(f"/proc/{child}").exists() for child in children), 20)
+        _wait(self._answers, 120)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(psycopg.OperationalError):
+            self._cluster.connect("trial").close()
+            return True
+        return False
 
     def _wait_for_end(self) -> None:
-        deadline = time.monotonic() + 120
-        while self._cluster.is_running() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        _wait(lambda: not self._cluster.server.is_running(), 120)
+
+
+def _wait(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until this is true, or no longer."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not condition():
+        time.sleep(0.02)
 
 
 def _signal(process: int, number: int) -> None:

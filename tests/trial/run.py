@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import psycopg
 from articles import missing_keys
@@ -12,7 +13,6 @@ from internals import set_batch_size
 from servers import SETTINGS, Program, new_folder
 
 from simsql.database import install_schema, open_engine
-from simsql.errors import SimsqlError
 from simsql.server.postgres_server import PostgresServer
 from trial import searching, tables, writing
 from trial.tables import KINDS, Kind
@@ -38,31 +38,34 @@ OWN_SETTINGS = {
 }
 
 
+class Cluster(NamedTuple):
+    """A server that may be killed at any moment, and where to reach it."""
+
+    server: PostgresServer
+    where: Mapping[str, Any]
+
+    def connect(self, database: str) -> psycopg.Connection:
+        return psycopg.connect(dbname=database, user="postgres", autocommit=True, **self.where)
+
+
 @contextlib.contextmanager
-def run_cluster(program: Program) -> Iterator[PostgresServer]:
+def run_cluster(program: Program) -> Iterator[Cluster]:
     """A new server, in memory where there is enough, with the databases `trial`, `texts` and `clients`."""
     with new_folder(program) as folder:
-        cluster = PostgresServer(program.bin_folder, Path(folder) / "data", SETTINGS | OWN_SETTINGS)
-        cluster.init()
-        cluster.start()
+        server = PostgresServer(program.bin_folder, Path(folder) / "data", SETTINGS | OWN_SETTINGS)
+        server.init()
+        server.start()
         try:
-            with contextlib.closing(connect_to(cluster, "postgres")) as connection:
+            cluster = Cluster(server, server.url().query)
+            with contextlib.closing(cluster.connect("postgres")) as connection:
                 for name in ("trial", "texts", "clients"):
                     connection.execute(f"CREATE DATABASE {name}")
-                    engine = open_engine(cluster.url(name))
+                    engine = open_engine(server.url(name))
                     install_schema(engine)
                     engine.dispose()
             yield cluster
         finally:
-            cluster.stop()
-
-
-def connect_to(cluster: PostgresServer, database: str) -> psycopg.Connection:
-    try:
-        where = cluster.url().query
-    except SimsqlError as error:  # the server has just been killed
-        raise psycopg.OperationalError(str(error)) from error
-    return psycopg.connect(dbname=database, user="postgres", autocommit=True, **where)
+            server.stop()
 
 
 class Trial:
