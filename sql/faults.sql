@@ -70,6 +70,18 @@ AS $$
          ORDER BY f.state = 'column type changed', c.place)
 $$;
 
+-- The fault of the registry. The policies of key tables read it with the privileges of the role that searches.
+CREATE OR REPLACE FUNCTION simsql._registry_faults() RETURNS simsql._fault[]
+LANGUAGE sql STABLE
+AS $$
+    SELECT ARRAY(
+        SELECT ('row-level security', 'simsql.registry', 'damaged',
+                CASE WHEN row_security_active(c.oid) THEN 'refuses' ELSE 'may miss rows' END,
+                format('row-level security hides simsql.registry from role %s', current_user),
+                'Turn it off:', 'ALTER TABLE simsql.registry DISABLE ROW LEVEL SECURITY;')::simsql._fault
+          FROM pg_class AS c WHERE c.oid = 'simsql.registry'::regclass AND c.relrowsecurity)
+$$;
+
 -- The faults of an index. Those that make searches refuse it come in the order in which a search looks for
 -- them. The state of an index in simsql.indexes, and the error of a search, come from a quick look;
 -- `thorough` also compares all functions and key tables with what create_index makes, and asks shards.
@@ -85,7 +97,7 @@ DECLARE
     search constant text := 'simsql.search_' || index.id;
     repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
     drop_it constant text := format('SELECT simsql.drop_index(%L, %L);', index.table_id, index.column_name);
-    faults simsql._fault[] := '{}';
+    faults simsql._fault[] := simsql._registry_faults();
     recreated regclass;
 BEGIN
     IF actual.table_name IS DISTINCT FROM index.table_name THEN

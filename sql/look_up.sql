@@ -124,6 +124,7 @@ BEGIN
     END;
     SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
     IF NOT is_sound THEN
+        PERFORM simsql._raise(f) FROM unnest(simsql._registry_faults()) AS f WHERE index.id IS NULL;
         PERFORM simsql._check_sound(index);
     END IF;
     RETURN index;

@@ -131,7 +131,7 @@ BEGIN
                 RAISE EXCEPTION 'simsql.repair: cannot repair column % of %: %', finding.object, table_name,
                                 finding.problem
                     USING ERRCODE = 'object_not_in_prerequisite_state', HINT = finding.hint;
-            ELSIF finding.problem <> 'not ready' THEN
+            ELSIF finding.problem NOT IN ('not ready', 'row-level security') THEN
                 finding.hint := NULL;
                 RETURN NEXT finding;
             END IF;
@@ -156,7 +156,8 @@ BEGIN
             PERFORM simsql._storage_mend(index, ARRAY[fault]);
         END IF;
         PERFORM simsql._give(index, owner);
-        SELECT f.* INTO finding FROM simsql._findings(index) AS f WHERE f.problem <> 'not ready' LIMIT 1;
+        SELECT f.* INTO finding FROM simsql._findings(index) AS f
+         WHERE f.problem NOT IN ('not ready', 'row-level security') LIMIT 1;
         IF FOUND THEN
             RAISE EXCEPTION 'simsql.repair: % is beyond repair: %', finding.object, finding.problem
                 USING ERRCODE = 'object_not_in_prerequisite_state',

@@ -108,7 +108,7 @@ class Mutants:
                 survivors.append(mutant)
             self._tell(
                 f"{place}/{len(chosen)} {mutant.name} {mutant.description}: "
-                + (f"noticed by {by}" if by else "NOT NOTICED")
+                + (f"noticed by {by}: {self.reason}" if by else "NOT NOTICED")
             )
         valid = killed + len(survivors)
         self._tell(
@@ -240,7 +240,7 @@ class Mutants:
             self.found[noticed] += 1
             self.found_in[mutant.name][noticed] += 1
         elif noticed:
-            self._tell(f"fails although nothing changed: {noticed}")
+            self._tell(f"fails although nothing changed: {noticed}: {self.reason}")
         return noticed
 
     def _passes(self, name: str) -> bool:
@@ -256,7 +256,12 @@ class Mutants:
             reports = runtestprotocol(item, log=False, nextitem=self._another(item))
         finally:
             signal.alarm(0)
-        return not any(report.failed for report in reports)
+        failures = [report.longreprtext for report in reports if report.failed]
+        # pytest puts E before the lines of an error.
+        self.reason = next(
+            (line[1:].strip() for text in failures for line in text.splitlines() if line[:1] == "E"), ""
+        )
+        return not failures
 
     def _another(self, item: pytest.Item) -> pytest.Item:
         """A test of another module, so that what belongs to a module goes."""

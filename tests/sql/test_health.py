@@ -260,9 +260,12 @@ CASES = {
         "ALTER TABLE app.article SET UNLOGGED; ALTER TABLE simsql.keys_1_0 SET UNLOGGED", storages=TABLES
     ),
     "table unlogged": Case("ALTER TABLE app.article SET UNLOGGED", storages=TABLES),
-    "policy dropped": Case("DROP POLICY readers ON simsql.keys_1_0", problems={"policy altered"}, storages=TABLES),
+    "policy dropped": Case(
+        *("DROP POLICY readers ON simsql.keys_1_0", None, "damaged", {"policy altered"}), storages=TABLES
+    ),
     "policies switched off": Case(
-        "ALTER TABLE simsql.keys_1_0 DISABLE ROW LEVEL SECURITY", problems={"policy altered"}, storages=TABLES
+        *("ALTER TABLE simsql.keys_1_0 DISABLE ROW LEVEL SECURITY", None, "damaged", {"policy altered"}),
+        storages=TABLES,
     ),
     "open to replication": Case(
         "ALTER TABLE simsql.keys_1_1 DISABLE TRIGGER simsql_keep_own",

@@ -123,6 +123,20 @@ def test_a_restore_as_a_replica_adds_keys(connection, how):
     check(connection)
 
 
+@pytest.mark.fault("a trigger that changes `session_replication_role` within a statement")
+@pytest.mark.parametrize("when", ["BEFORE", "AFTER"])
+def test_another_trigger_makes_the_session_a_replica(connection, examine, when):
+    create_articles(connection, range(10, 20))
+    connection.execute(
+        "CREATE FUNCTION be_replica() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.fingerprint % 3 = 1 THEN"
+        " SET LOCAL session_replication_role = replica; END IF; RETURN NEW; END $$;"
+        f"CREATE TRIGGER a {when} INSERT OR UPDATE ON article FOR EACH ROW EXECUTE FUNCTION be_replica()"
+    )
+    connection.execute("INSERT INTO article (fingerprint) VALUES (30), (31), (32)")
+    connection.execute("UPDATE article SET fingerprint = fingerprint + 100 WHERE id IN (3, 4, 5)")
+    examine(connection, dict(rows_of(connection)))
+
+
 def test_a_session_that_becomes_a_replica_loses_no_keys(connection):
     """Within a statement, after its rows were written and before its statement triggers fire."""
     create_articles(connection)

@@ -80,14 +80,11 @@ def sabotage(
             for key in keys
         ]
     for name, statements in breaks.items():
-        connection.execute("BEGIN")
-        try:
+        with connection.transaction(force_rollback=True):
             connection.execute("SET LOCAL session_replication_role = replica")
             for statement in statements:
                 connection.execute(statement)
             yield name
-        finally:
-            connection.execute("ROLLBACK")
 
 
 # How tests count

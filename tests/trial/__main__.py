@@ -7,6 +7,7 @@ python tests/trial --minutes 10 --seed 1 --crash
 import argparse
 import contextlib
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -39,6 +40,11 @@ def main() -> int:
     options = parser.parse_args()
     program = programs[options.server]
     print(f"PostgreSQL {program}, seed {options.seed}, {options.minutes:g} minutes", flush=True)
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # a shell lets what it starts in the background ignore the first
+        signal.signal(number, signal.default_int_handler)
     tally = Tally()
     with run_cluster(program) as cluster, contextlib.suppress(KeyboardInterrupt):
         run(cluster, options, tally)

@@ -20,6 +20,8 @@ from trial.matrix import Lines
 from trial.tables import LANGUAGES, POOL, TENANTS, Kind, to_bigint
 from trial.tally import Group, Tally
 
+WHOLE = 300
+"""So many queries at once, or all that a table has."""
 DISTANCES = (0, 3, 3, 3, 7, 7, 10)
 # The rows that have a fingerprint: id, tenant, language, fingerprint, of eight bytes each.
 ROWS = (
@@ -37,7 +39,7 @@ class Way(NamedTuple):
     statement: str
     columns: int
     queries: int
-    """At most so many at once."""
+    """At most so many at once; 0 for all that rows have."""
     is_ordered: bool = False
 
 
@@ -70,6 +72,14 @@ WAYS = {
         3,
         300,
     ),
+    # The queries are those that rows have.
+    "near_many of a table": Way(
+        f"SELECT string_agg({_MATCH}, '') FROM simsql.near_many(%(table)s, query_table => %(table)s,"
+        " query_column => 'fingerprint', distance => %(within)s, scope => %(scope)s::jsonb) AS r"
+        f" JOIN {_QUERIES} ON q.f = r.query",
+        3,
+        0,
+    ),
     # For few queries, near_many calls near.
     "near_many, few": Way(
         f"SELECT string_agg({_MATCH}, '') FROM simsql.near_many({_CALL.format('%(queries)s::bigint[]')}) AS r"
@@ -78,6 +88,7 @@ WAYS = {
         16,
     ),
 }
+_FEW = sorted(name for name, way in WAYS.items() if way.queries)
 _WHOLE = {
     "pairs": "SELECT a, b, distance FROM simsql.pairs({})",
     "clusters": "SELECT cluster, fingerprint FROM simsql.clusters({})",
@@ -117,7 +128,7 @@ class Searcher:
         connection: psycopg.Connection,
         chance: random.Random,
         kind: Kind,
-        queries: int = 300,
+        queries: int = WHOLE,
         *,
         one_snapshot: bool = True,
         is_quiet: bool = False,
@@ -133,9 +144,10 @@ class Searcher:
         if one_snapshot and chance.random() < 0.1:
             self._compare_whole(connection, chance.choice(sorted(_WHOLE)), asked, values)
             return
-        name = chance.choice(sorted(WAYS))
+        # The queries of the whole table are those that were read before.
+        name = chance.choice(sorted(WAYS) if one_snapshot and queries >= WHOLE else _FEW)
         way = WAYS[name]
-        wanted = make_queries(chance, values, min(queries, way.queries))
+        wanted = make_queries(chance, values, min(queries, way.queries)) if way.queries else np.unique(rows[:, 3])
         if not one_snapshot:
             statement = f"SELECT ({ROWS.format(table=kind.name)}), ({way.statement.format(table=kind.name)})"
             both = _fetch(connection, statement, asked, wanted)
@@ -215,7 +227,7 @@ class Searcher:
     def _group(self, connection: psycopg.Connection, way: str, asked: _Asked, queries: Lines) -> Group:
         """How PostgreSQL searches for these; of single searches, the first counts for all."""
         name = "'" + asked.kind.name + "'"
-        if way == "near_many" and len(queries) > 16:
+        if way.startswith("near_many") and len(queries) > 16:
             strategy = near_many_strategy(connection, asked.kind.name, len(queries), asked.within, asked.json)
         else:
             explain = f"SELECT * FROM simsql.explain_near({name}, %s, %s, scope => %s::jsonb) LIMIT 1"

@@ -78,7 +78,7 @@ class Upkeep:
 
     def finish(self, connection: psycopg.Connection, kind: Kind) -> None:
         """Go on with what was interrupted, until the index is there and sound."""
-        _mend_names(connection, kind)
+        _mend(connection, kind)
         mend_partitions(connection, kind)
         found = connection.execute(
             "SELECT i.state, i.storage FROM simsql.indexes AS i JOIN simsql.registry AS r USING (id)"
@@ -244,8 +244,11 @@ def _fill_again(connection: psycopg.Connection, chance: random.Random, kind: Kin
     connection.execute(chance.choices(["COMMIT", "ROLLBACK"], [5, 1])[0])
 
 
-def _mend_names(connection: psycopg.Connection, kind: Kind) -> None:
-    """Give the table and the column their names back, if an interruption has kept that from happening."""
+def _mend(connection: psycopg.Connection, kind: Kind) -> None:
+    """Give the table and the column their names back, and drop what an unfinished REINDEX has left.
+
+    The next REINDEX would copy that, too.
+    """
     if connection.execute("SELECT to_regclass(%s)", [f"{kind.name}_x"]).fetchone() != (None,):
         _repeat(connection, f"ALTER TABLE {kind.name}_x RENAME TO {kind.name}")
     renamed = connection.execute(
@@ -253,6 +256,13 @@ def _mend_names(connection: psycopg.Connection, kind: Kind) -> None:
     )
     if renamed.fetchone() is not None:
         _repeat(connection, f"ALTER TABLE {kind.name} RENAME print TO fingerprint")
+    copies = connection.execute(
+        "SELECT c.relname FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid"
+        r" WHERE i.indrelid::regclass::text LIKE %s AND NOT i.indisvalid AND c.relname ~ '_cc(new|old)\d*$'",
+        [f"{kind.name}%"],
+    )
+    for (name,) in copies.fetchall():
+        _repeat(connection, f"DROP INDEX IF EXISTS {name}")
 
 
 def _repeat(connection: psycopg.Connection, *statements: str) -> None:

@@ -76,6 +76,12 @@ BEGIN
 END
 $$;
 
+-- Whether the policies of a key table differ from the one that create_index makes.
+CREATE OR REPLACE FUNCTION simsql._has_other_policies(keys regclass) RETURNS boolean
+LANGUAGE sql STABLE
+RETURN (SELECT array_agg((p.polname, p.polcmd, p.polpermissive, p.polroles)::text)
+          FROM pg_policy AS p WHERE p.polrelid = keys) IS DISTINCT FROM ARRAY['(readers,r,t,{0})'];
+
 -- The faults of a key table. The first one stands for all: searches refuse the index without it.
 CREATE OR REPLACE FUNCTION simsql._key_table_faults(
     index simsql.registry, actual simsql.registry, number integer, thorough boolean)
@@ -123,15 +129,17 @@ BEGIN
                                     index.table_id),
                              'Make its key tables logged too:', repair)::simsql._fault;
     END IF;
-    -- Under another policy, readers would silently miss keys, or see keys that they may not.
-    IF thorough AND (
-       NOT (SELECT c.relrowsecurity FROM pg_class AS c WHERE c.oid = class)
-       OR NOT has_table_privilege('public', class, 'SELECT')
-       OR (SELECT array_agg((p.polname, p.polcmd, p.polpermissive, p.polroles)::text)
-             FROM pg_policy AS p WHERE p.polrelid = class) IS DISTINCT FROM ARRAY['(readers,r,t,{0})'])
+    -- Under other policies, readers would miss keys, or see keys that they may not.
+    IF (thorough OR number = 0)
+       AND (NOT (SELECT c.relrowsecurity FROM pg_class AS c WHERE c.oid = class)
+            OR NOT has_table_privilege('public', class, 'SELECT')
+            OR simsql._has_other_policies(class))
     THEN
-        faults := faults || ('policy altered', keys, 'damaged', 'may miss rows', NULL, NULL,
-                             repair)::simsql._fault;
+        faults := faults || ('policy altered', keys, 'damaged',
+                             CASE WHEN row_security_active(class) AND simsql._has_other_policies(class)
+                                  THEN effect ELSE 'may miss rows' END,
+                             format('the row-level security of %s has been altered', keys),
+                             'Restore it:', repair)::simsql._fault;
     END IF;
     IF thorough AND NOT EXISTS (
         SELECT FROM pg_trigger AS t
