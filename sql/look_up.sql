@@ -131,6 +131,36 @@ BEGIN
 END
 $$;
 
+-- Raises an error in a transaction with one snapshot if the table has got a child since, or a scope column
+-- another type. The catalogue looks as it did then, but PostgreSQL reads children that have joined the table, and
+-- compares values of the new type, which need not have been rewritten.
+CREATE OR REPLACE FUNCTION simsql._check_snapshot(index_id integer) RETURNS void
+LANGUAGE plpgsql VOLATILE  -- as EXPLAIN demands
+AS $$
+DECLARE
+    index constant simsql.registry := (SELECT r FROM simsql.registry AS r WHERE r.id = index_id);
+    types regtype[];
+    plan json;
+BEGIN
+    IF simsql._rows_of(index) <> index.table_name THEN
+        EXECUTE 'EXPLAIN (FORMAT JSON) SELECT FROM ' || index.table_name INTO plan;
+    END IF;
+    IF index.scope_columns <> '{}' AND NOT simsql._is_distributed(index.table_id) THEN
+        EXECUTE (SELECT 'SELECT ARRAY[' || string_agg(
+                            format('simsql._base_type(pg_typeof((SELECT t.%I FROM %s AS t LIMIT 0)))',
+                                   s.name, index.table_name), ', ' ORDER BY s.number) || ']'
+                   FROM unnest(index.scope_columns) WITH ORDINALITY AS s (name, number))
+           INTO types;
+    END IF;
+    IF types <> index.scope_types
+       OR 'Append' IN (plan #>> '{0,Plan,Node Type}', plan #>> '{0,Plan,Plans,0,Node Type}')
+    THEN
+        RAISE EXCEPTION 'simsql: table % has changed since this transaction took its snapshot', index.table_id
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Start a new transaction.';
+    END IF;
+END
+$$;
+
 -- The current name of a column, whatever the snapshot; null without a number. PostgreSQL inlines it.
 CREATE OR REPLACE FUNCTION simsql._column_name(table_id oid, number smallint) RETURNS text
 LANGUAGE sql STABLE
@@ -149,6 +179,9 @@ DECLARE
                                         string_agg(format('%L, ...', c.name), ', ' ORDER BY c.number))
                             FROM unnest(index.scope_columns) WITH ORDINALITY AS c (name, number));
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM simsql._check_snapshot(index.id);
+    END IF;
     IF index.scope_columns = '{}' THEN
         IF scope IS NOT NULL THEN
             RAISE EXCEPTION 'simsql: the simhash index on %(%) has no scope',

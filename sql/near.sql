@@ -50,6 +50,9 @@ BEGIN
     IF NOT is_sound THEN
         PERFORM simsql._index(table_name, column_name);
     END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM simsql._check_snapshot(index_id);
+    END IF;
     IF scope IS NOT NULL OR scope_columns <> '{}' THEN
         fits := jsonb_typeof(scope) = 'object' AND scope - scope_columns = '{}' AND scope_columns <> '{}';
         FOR place IN 1 .. cardinality(scope_columns) LOOP

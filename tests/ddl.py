@@ -8,6 +8,7 @@ program exits with 0 as soon as it has found it.
 """
 
 import argparse
+import contextlib
 import random
 import sys
 import time
@@ -30,11 +31,10 @@ from random_ddl import (  # noqa: E402
 from servers import Server, find_programs, run_server  # noqa: E402
 
 
-def try_many(server: Server, options: argparse.Namespace, counts: Counts) -> list[DifferenceError]:
-    """Try random cases until the time is over, and return the differences, one for each case that has any."""
+def try_many(server: Server, options: argparse.Namespace, counts: Counts, found: list[DifferenceError]) -> None:
+    """Try random cases until the time is over, and add the differences that are found, one for each case."""
     template = server.template(partial(put_back, fault=options.fault)) if options.fault else None
     begin = time.monotonic()
-    found: list[DifferenceError] = []
     number = 0
     while time.monotonic() - begin < 60 * options.minutes and not (found and options.fault):
         number += 1
@@ -45,7 +45,6 @@ def try_many(server: Server, options: argparse.Namespace, counts: Counts) -> lis
             print(f"case {number}, after {time.monotonic() - begin:.0f} s:", flush=True)
             found.append(smallest(server, case, template))
             print(found[-1], end="\n\n", flush=True)
-    return found
 
 
 def print_counts(counts: Counts, differences: int) -> None:
@@ -81,7 +80,9 @@ def main() -> None:
     counts = Counts()
     with run_server(programs[0]) as server:
         prepare(server)
-        found = try_many(server, options, counts)
+        found: list[DifferenceError] = []
+        with contextlib.suppress(KeyboardInterrupt):
+            try_many(server, options, counts, found)
     print_counts(counts, len(found))
     sys.exit(bool(found) != bool(options.fault))
 

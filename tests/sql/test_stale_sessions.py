@@ -151,3 +151,36 @@ def test_a_change_that_makes_the_index_unfit_before_a_search(articles, connect, 
     for search, session in sessions.items():
         with pytest.raises(errors.ObjectNotInPrerequisiteState):
             session.execute(search, [oid])
+
+
+@pytest.mark.parametrize("search", ["near('article', 5, 3{})", "pairs('article', 3{})"])
+def test_a_snapshot_that_is_older_than_a_child_is_an_error(articles, connect, search):
+    """PostgreSQL shows it the rows of the child, which have no keys."""
+    articles.execute("CREATE TABLE child (LIKE article); INSERT INTO child (id, fingerprint) VALUES (9, 7)")
+    session = searching(connect, "article", "REPEATABLE READ")
+    session.execute(f"SELECT * FROM simsql.{search.format('')}")
+    articles.execute("ALTER TABLE child INHERIT article")
+    assert len(session.execute("SELECT FROM article").fetchall()) == 2
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="changed since this transaction") as caught:
+        session.execute(f"SELECT * FROM simsql.{search.format('')}")
+    assert caught.value.diag.message_hint == "Start a new transaction."
+
+
+def test_a_snapshot_that_is_older_than_the_type_of_a_scope_is_an_error(articles, connect):
+    """PostgreSQL takes a timestamp for one with a time zone as it is, without writing rows again."""
+    session = connect()
+    for each in (articles, session):
+        each.execute("SET timezone = 'UTC'")
+    articles.execute(
+        "CREATE TABLE event (day timestamp, fingerprint bigint); INSERT INTO event VALUES ('2026-01-01', 5)"
+    )
+    articles.execute(
+        "SELECT simsql.create_index('event', 'fingerprint', scope => '{day}', storage => 'expression')"
+    )
+    session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    search = """SELECT FROM simsql.near('event', 5, 3, scope => '{"day": "2026-01-01 01:00+01"}')"""
+    session.execute("SELECT FROM simsql.registry")
+    articles.execute("ALTER TABLE event ALTER day TYPE timestamptz")
+    assert session.execute("SELECT FROM event WHERE day = '2026-01-01 01:00+01'").rowcount == 1
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="changed since this transaction"):
+        session.execute(search)

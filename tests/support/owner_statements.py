@@ -345,6 +345,8 @@ TAMPERING: dict[str, tuple[str, ...]] = {
         "DO $$ BEGIN EXECUTE pg_get_functiondef('{function}'::regprocedure); END $$",
         "DO $$ BEGIN EXECUTE regexp_replace(pg_get_functiondef('{function}'::regprocedure), 'BEGIN.*END',"
         " 'BEGIN RETURN NULL; END'); END $$",
+        "DO $$ BEGIN EXECUTE regexp_replace(pg_get_functiondef('{function}'::regprocedure), 'BEGIN.*END',"
+        " 'BEGIN RETURN; END'); END $$",
     ),
     "tamper with key tables": (
         "DROP TABLE {keys}",
