@@ -126,7 +126,8 @@ AS $$
 DECLARE
     smallest constant bigint := '-9223372036854775808';
     begins_anywhere boolean;  -- and comes back for the keys before that one
-    rest bigint;
+    ends_here boolean;  -- with this batch, whether or not it is full
+    is_full boolean;
     before double precision;
     batch record;
     counts bigint[];
@@ -135,7 +136,7 @@ BEGIN
         state := (index.id, '{0}', smallest, NULL, 0, 0, 0, false);
     END IF;
     begins_anywhere := state.tables[1:2] = '{0,0}';
-    rest := CASE WHEN NOT begins_anywhere AND state.seen < 0 THEN -state.seen END;
+    ends_here := NOT begins_anywhere AND state.seen < 0 AND simsql._batch_size() >= -state.seen;
     before := state.share;
     PERFORM simsql._check_btree(index.table_id, simsql._btree_columns(index), 'vacuum');
     PERFORM simsql._check_btree(format('simsql.keys_%s_%s', index.id, p.number)::regclass,
@@ -145,7 +146,8 @@ BEGIN
     EXECUTE simsql._vacuum_statement(index, state.tables[1], state.scope)
        INTO batch USING state.key, simsql._batch_size();
     state.removed := state.removed + batch.removed;
-    IF batch.seen = simsql._batch_size() AND coalesce(batch.seen < rest, true) THEN
+    is_full := batch.seen = simsql._batch_size();
+    IF is_full AND NOT ends_here THEN
         state.key := batch.last;
         state.scope := batch.scope;
         IF begins_anywhere THEN
