@@ -93,7 +93,7 @@ def read_status(engine: Engine) -> Status:
     history = _own_history()
     with begin(engine) as connection:
         # An upgrade locks the registry, and a monitor must not hang.
-        connection.execute(text("SELECT pg_catalog.set_config('lock_timeout', '5s', true)"))
+        connection.execute(text("SET LOCAL lock_timeout = '5s'"))
         server = connection.execute(text("SHOW server_version")).scalar_one()
         revision = history.current(connection)
         if revision is None:

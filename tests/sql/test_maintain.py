@@ -109,6 +109,7 @@ def test_the_others_are_maintained_after_a_failure(others):
     assert is_clean(others, "third")
     for name in ("article", "other"):
         others.execute(f"SELECT simsql.repair('{name}')")
+    flush(others)
     assert did(3, 2) in said(others)
     assert is_clean(others)
 

@@ -198,6 +198,7 @@ _MAKERS: dict[str, Callable[[Random], str]] = {
     "name": lambda random: f"{_quote(random.choice(TEXTS))}::name",
     "jsonb": lambda random: f"{_quote(random.choice(SCOPES))}::jsonb",
     "boolean": lambda random: random.choice(("true", "false")),
+    "interval": lambda random: f"'{random.choice(('0', '-1 s', '1 ms', '1 s', '178000000 years'))}'::interval",
 }
 
 _LIKELY = {
