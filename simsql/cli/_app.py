@@ -193,6 +193,8 @@ def _report(error: Exception) -> int:
         case BrokenPipeError(filename=None):  # its reader has read enough
             abandon(sys.stdout)
             return 128 + SIGPIPE
+        case MemoryError():
+            message = "there is not enough memory: allow more, or read less at once"
         case OSError(errno=errno.EMFILE):
             message = "too many open files: allow more, as with ulimit -n 1024"
         case OSError(filename=None):

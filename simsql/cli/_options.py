@@ -1,5 +1,7 @@
 """Every option of every command, declared once, so that a name has the same meaning everywhere."""
 
+import errno
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -303,6 +305,11 @@ def read_path(written: str | Path) -> Path:
     if not str(written):
         raise typer.BadParameter("the path is empty: name a file or a folder")
     path = Path(written)
+    try:
+        os.stat(path)  # noqa: PTH116 - Path hides what is wrong in some versions
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise typer.BadParameter(f"{printable(str(path))} is a link to itself: name something else") from None
     return path.absolute() if path == STDOUT and str(written) != "-" else path  # a file, as ./- or .//-
 
 

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
+from simsql.errors import SimsqlError
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -37,7 +39,7 @@ def run_tasks(work: Callable[[Task], Iterator[Result]], tasks: Iterable[Task], w
     """Yield the results of all tasks, in no particular order. `work` yields the results of a task, never None.
 
     This process is one of the workers, and works while the others start. `work`, tasks and results are pickled.
-    Raises RuntimeError if another process fails.
+    Raises SimsqlError if another process fails.
     """
     waiting = deque(tasks)
     others = _start(workers - 1)
@@ -113,7 +115,7 @@ def _read(
                 other.tasks += 1
         except (EOFError, ConnectionError):
             if other.tasks:
-                raise RuntimeError(
+                raise SimsqlError(
                     f"a worker process ended with exit code {other.exit_code}: try again with workers=1"
                 ) from None
             others.remove(other)

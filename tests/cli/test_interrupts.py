@@ -38,6 +38,7 @@ def test_an_error_of_the_cleanup_does_not_hide_the_interrupt(monkeypatch, capsys
     ("error", "message"),
     [
         (SimsqlError("PostgreSQL: no such table"), "PostgreSQL: no such table"),
+        (MemoryError(), "there is not enough memory: allow more, or read less at once"),
         (OSError(errno.EMFILE, "Too many open files"), "too many open files: allow more, as with ulimit -n 1024"),
     ],
 )

@@ -270,3 +270,10 @@ def test_a_server_is_held_open_until_it_is_told_to_end(end, code, said):
         assert (ended.code, ended.out, ended.err) == (code, "", f"simsql: {said}\n")
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(url)
+
+
+@pytest.mark.parametrize("option", ["--output", "--clean", "--report", "--drop-list", "--server-dir"])
+def test_a_link_to_itself_is_no_file(tmp_path, option):
+    (tmp_path / "loop").symlink_to("loop")
+    found = run("dedup", write_lines(tmp_path / "a.jsonl", {"a": "some words"}), option, tmp_path / "loop")
+    found.failed(2, f"invalid value for '{option}'", "/loop is a link to itself: name something else")

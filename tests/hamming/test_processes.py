@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from simsql.errors import SimsqlError
 from simsql.hamming import _processes
 from simsql.hamming._processes import run_tasks
 
@@ -56,7 +57,7 @@ def test_no_process_is_left_after_the_first_result(started):
 
 def test_a_process_that_ends_is_an_error(started):
     task = f"[__import__('time').sleep(.05)] * 0 if {HERE} else __import__('os')._exit(3)"
-    with pytest.raises(RuntimeError, match="ended with exit code 3: try again with workers=1"):
+    with pytest.raises(SimsqlError, match="ended with exit code 3: try again with workers=1"):
         list(run_tasks(eval, [task] * 200, 2))
 
 

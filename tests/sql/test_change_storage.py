@@ -47,6 +47,7 @@ def objects(connection):
         " UNION ALL SELECT proname FROM pg_proc"
         " WHERE pronamespace = 'simsql'::regnamespace AND proname ~ '_[0-9]+$'"
         " UNION ALL SELECT tgname FROM pg_trigger WHERE NOT tgisinternal"
+        " AND tgrelid NOT IN ('simsql.registry'::regclass, 'simsql.schema_version'::regclass)"
     )
     return sorted(re.sub("_[0-9]+", "_ID", name, count=1) for (name,) in rows)
 

@@ -335,8 +335,7 @@ def _rows_in_scope(
     for each in scope:
         kind = connection.execute(
             "SELECT format_type(atttypid, atttypmod) FROM pg_attribute"
-            f" WHERE attrelid = {relation}::oid AND attname = %s",
-            [each],
+            f" WHERE attrelid = {relation}::oid AND attname = {_quote(each)}"
         ).fetchone()[0]
         conditions.append(
             sql.SQL("{} = ({}::jsonb ->> {})::{}").format(
@@ -417,8 +416,8 @@ def _check_rows(connection: psycopg.Connection, given: dict[str, str], rows: lis
     expected = _near(connection, relation, _computed(connection, given["fingerprint"]), given)
     position = connection.execute(
         f"SELECT count(*) FROM pg_attribute WHERE attrelid = {relation} AND attnum > 0 AND NOT attisdropped"
-        f" AND attnum < (SELECT attnum FROM pg_attribute WHERE attrelid = {relation} AND attname = %s)",
-        [found[0]],
+        f" AND attnum < (SELECT attnum FROM pg_attribute WHERE attrelid = {relation}"
+        f" AND attname = {_quote(found[0])})"
     ).fetchone()[0]
     assert {row[position] for row in rows} == {each for each, _ in expected}, given
 
