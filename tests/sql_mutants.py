@@ -31,7 +31,7 @@ import servers  # noqa: E402
 from sql_mutations import mutations  # noqa: E402
 
 # These need another installation of simsql, or too long.
-_UNSUITABLE = ("citus", "dump", "partman", "plpgsql_check", "replication", "settings", "soak")
+_UNSUITABLE = ("citus", "dump", "partman", "plpgsql_check", "replication", "settings", "trial")
 _UNCOUNTED = {
     "_searched_index": "_searchable",
     "_unsearchable": "_searchable",

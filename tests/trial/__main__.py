@@ -43,9 +43,11 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     tally = Tally()
-    with run_cluster(program) as cluster, contextlib.suppress(KeyboardInterrupt):
-        run(cluster, options, tally)
-    print(*tally.lines(), sep="\n", flush=True)
+    try:
+        with run_cluster(program) as cluster, contextlib.suppress(KeyboardInterrupt):
+            run(cluster, options, tally)
+    finally:
+        print(*tally.lines(), sep="\n", flush=True)
     return int(tally.failed)
 
 

@@ -147,7 +147,9 @@ class Searcher:
         # The queries of the whole table are those that were read before.
         name = chance.choice(sorted(WAYS) if one_snapshot and queries >= WHOLE else _FEW)
         way = WAYS[name]
-        wanted = make_queries(chance, values, min(queries, way.queries)) if way.queries else np.unique(rows[:, 3])
+        wanted = np.unique(rows[:, 3])
+        if way.queries or not len(wanted):
+            wanted = make_queries(chance, values, min(queries, way.queries or queries))
         if not one_snapshot:
             statement = f"SELECT ({ROWS.format(table=kind.name)}), ({way.statement.format(table=kind.name)})"
             both = _fetch(connection, statement, asked, wanted)

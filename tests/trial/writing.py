@@ -395,7 +395,8 @@ def claim(tally: Tally, within: int) -> Callable[[psycopg.Connection, random.Ran
             tally.operation("claims refused")
         if chance.random() < 0.4:
             connection.execute(
-                "DELETE FROM claimed WHERE id IN (SELECT id FROM claimed ORDER BY random() LIMIT 2)"
+                "DELETE FROM claimed WHERE id IN (SELECT id FROM claimed WHERE id >= 1000000000"
+                " ORDER BY random() LIMIT 2)"
             )
         connection.execute(chance.choices(["COMMIT", "ROLLBACK"], [5, 1])[0])
 
