@@ -139,7 +139,7 @@ class Searcher:
         searches. `is_quiet`: nobody writes or claims.
         """
         if kind.volatile and not is_quiet:
-            # Partitions and children come and go whatever the snapshot is; this waits for them, but not for writers.
+            # Partitions and children come and go whatever the snapshot is. This waits for them, not for writers.
             connection.execute(f"LOCK TABLE {kind.name} IN SHARE UPDATE EXCLUSIVE MODE")
         asked = self._ask(connection, chance, kind)
         rows = self._read(connection, kind)
