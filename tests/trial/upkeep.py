@@ -62,13 +62,11 @@ class Upkeep:
         changes: list[tuple[str, Statement]] = [
             ("repair", _repair),
             ("rename and back", _rename),
+            ("truncate and fill", _fill_again),
             ("drop and create", self._recreate),
             ("drop and create", self._recreate),
             ("build", self._build),
         ]
-        if not kind.claimed:
-            # A claim that waits for this has a snapshot that sees an empty table.
-            changes.append(("truncate and fill", _fill_again))
         if kind.is_ordinary:
             changes += [("change_storage", self._change_storage)] * 2
         if kind.volatile:
