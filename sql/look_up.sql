@@ -143,7 +143,7 @@ DECLARE
     plan json;
 BEGIN
     IF simsql._rows_of(index) <> index.table_name THEN
-        EXECUTE 'EXPLAIN (FORMAT JSON) SELECT FROM ' || index.table_name INTO plan;
+        EXECUTE 'EXPLAIN (FORMAT JSON, COSTS OFF) SELECT FROM ' || index.table_name INTO plan;
     END IF;
     IF index.scope_columns <> '{}' AND NOT simsql._is_distributed(index.table_id) THEN
         EXECUTE (SELECT 'SELECT ARRAY[' || string_agg(

@@ -4,6 +4,7 @@ import contextlib
 import io
 import itertools
 import random
+import re
 import subprocess
 import sys
 import tarfile
@@ -193,7 +194,7 @@ def test_an_old_client(connection, database_url, released_package, storage, exam
     # From 10,000 rows on, it writes the keys itself, and fails before it commits.
     assert len(rows) == (500 if storage == "tables" else 12_000)
     if storage == "tables":
-        assert "function simsql._end_load(smallint, smallint) does not exist" in output.pop(0)
+        assert re.search(r"function simsql\._end_load\(\w+, smallint\) does not exist", output.pop(0))
     assert output[0] == f"{len(expected_near(rows.values(), rows[7], 20))} []"
     assert "it is older than the schema, upgrade the package" in output[1]
     examine(connection, rows, distances=(0,))

@@ -415,3 +415,36 @@ def test_a_scope_column_that_changes_while_a_claim_waits_lets_no_other_claim_pas
         third.execute("SET lock_timeout = '100ms'")
         with pytest.raises(errors.LockNotAvailable):
             claim_today(third)
+
+
+REFILL = "CREATE TEMPORARY TABLE saved AS SELECT * FROM {0}; TRUNCATE {0}; INSERT INTO {0} SELECT * FROM saved"
+ORDINARY = "CREATE TABLE article (fingerprint bigint)"
+PARTITIONED = (
+    "CREATE TABLE article (fingerprint bigint) PARTITION BY RANGE (fingerprint);"
+    "CREATE TABLE part PARTITION OF article DEFAULT"
+)
+PARENT = "CREATE TABLE article (fingerprint bigint); CREATE TABLE part () INHERITS (article)"
+
+
+@pytest.mark.parametrize(
+    ("create", "written", "storage", "change"),
+    [
+        (ORDINARY, "article", "tables", REFILL),
+        (ORDINARY, "article", "expression", REFILL),
+        (PARTITIONED, "part", "expression", REFILL),
+        (PARENT, "part", "expression", REFILL),
+        (ORDINARY, "article", "tables", "SELECT simsql.change_storage('article', 'expression')"),
+    ],
+)
+def test_a_claim_that_has_waited_for_a_change_of_the_table_sees_all_rows(
+    connection, connect, create, written, storage, change
+):
+    """A snapshot from before the change would see an empty table, or no keys."""
+    connection.execute(create)
+    connection.execute(f"INSERT INTO {written} SELECT {CENTRE} + n FROM generate_series(0, 2000) AS n")
+    connection.execute("SELECT simsql.create_index('article', 'fingerprint', 3, storage => %s)", [storage])
+    other = connect()
+    other.execute(f"BEGIN; LOCK TABLE {written}; {change.format(written)}")
+    with blocked(connect, lambda session: claim(session, CENTRE)) as waiting:
+        other.execute("COMMIT")
+        assert waiting.result(timeout=30) == [(CENTRE, 0)]
