@@ -138,9 +138,6 @@ class Searcher:
         With `one_snapshot`, the transaction has one, or nobody writes. Otherwise one statement reads the rows and
         searches. `is_quiet`: nobody writes or claims.
         """
-        if kind.volatile and not is_quiet:
-            # Partitions and children come and go whatever the snapshot is. This waits for them, not for writers.
-            connection.execute(f"LOCK TABLE {kind.name} IN SHARE UPDATE EXCLUSIVE MODE")
         asked = self._ask(connection, chance, kind)
         rows = self._read(connection, kind)
         values = asked.mine(rows)[:, 1]
@@ -176,8 +173,6 @@ class Searcher:
         """The same for SearchIndex and for models, in a transaction with one snapshot."""
         session = connection.connection.driver_connection
         assert isinstance(session, psycopg.Connection)
-        if kind.volatile:
-            session.execute(f"LOCK TABLE {kind.name} IN SHARE UPDATE EXCLUSIVE MODE")
         asked = self._ask(session, chance, kind)
         rows = self._read(session, kind)
         values = asked.mine(rows)[:, 1]
