@@ -165,6 +165,23 @@ BEGIN
 END
 $$;
 
+-- The files of a table and of its partitions and children. TRUNCATE gives them new ones, and so does a rewrite.
+CREATE OR REPLACE FUNCTION simsql._files(table_name regclass) RETURNS oid[]
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    IF NOT (SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = table_name) THEN
+        RETURN ARRAY[pg_relation_filenode(table_name)];
+    END IF;
+    RETURN ARRAY(
+        WITH RECURSIVE parts (id) AS (
+            SELECT table_name::oid
+             UNION
+            SELECT i.inhrelid FROM parts AS p JOIN pg_inherits AS i ON i.inhparent = p.id)
+        SELECT pg_relation_filenode(p.id) FROM parts AS p ORDER BY p.id);
+END
+$$;
+
 CREATE OR REPLACE FUNCTION simsql.claim(
     table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)
@@ -182,6 +199,7 @@ DECLARE
     asked integer;
     lock bigint;
     is_taken boolean;
+    files oid[];
     nearest simsql.match;
 BEGIN
     -- The search below is a statement of its own. Its snapshot is taken after the locks, because this
@@ -229,15 +247,23 @@ BEGIN
         LOOP
             is_taken := pg_advisory_xact_lock(lock) IS NOT NULL;
         END LOOP;
-        -- The table, too, is locked before the search takes its snapshot: a table that is filled again would look
-        -- empty to an older one.
-        EXECUTE format('SELECT FROM %s LIMIT 0', table_name);
-        SELECT n.fingerprint, n.distance INTO nearest
-          FROM simsql.near(table_name, claim.fingerprint, asked, indexed_column, scope) AS n LIMIT 1;
+        files := simsql._files(table_name);
+        BEGIN
+            SELECT n.fingerprint, n.distance INTO nearest
+              FROM simsql.near(table_name, claim.fingerprint, asked, indexed_column, scope) AS n LIMIT 1;
+        EXCEPTION
+            WHEN object_not_in_prerequisite_state THEN
+                -- If the table was rewritten, the next search has a newer snapshot.
+                IF simsql._files(table_name) = files THEN
+                    RAISE;
+                END IF;
+        END;
         -- The search has locked the table until the end of the transaction, so from here on nobody can drop
         -- the index or change the type of a scope column. If that happened before, other claims take
-        -- different locks.
-        EXIT WHEN EXISTS (SELECT FROM simsql.registry AS r
+        -- different locks. And while the search waited for that lock, the table may have been truncated and filled
+        -- again: its snapshot would show no rows.
+        EXIT WHEN simsql._files(table_name) = files
+              AND EXISTS (SELECT FROM simsql.registry AS r
                            WHERE r.id = index_id
                              AND (scope_hash = 0 OR simsql._scope_hash(r, claim.scope) = scope_hash));
     END LOOP;
