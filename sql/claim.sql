@@ -248,8 +248,16 @@ BEGIN
             is_taken := pg_advisory_xact_lock(lock) IS NOT NULL;
         END LOOP;
         files := simsql._files(table_name);
-        SELECT n.fingerprint, n.distance INTO nearest
-          FROM simsql.near(table_name, claim.fingerprint, asked, indexed_column, scope) AS n LIMIT 1;
+        BEGIN
+            SELECT n.fingerprint, n.distance INTO nearest
+              FROM simsql.near(table_name, claim.fingerprint, asked, indexed_column, scope) AS n LIMIT 1;
+        EXCEPTION
+            WHEN object_not_in_prerequisite_state THEN
+                -- If the table was rewritten, the next search has a newer snapshot.
+                IF simsql._files(table_name) = files THEN
+                    RAISE;
+                END IF;
+        END;
         -- The search has locked the table until the end of the transaction, so from here on nobody can drop
         -- the index or change the type of a scope column. If that happened before, other claims take
         -- different locks. And while the search waited for that lock, the table may have been truncated and filled

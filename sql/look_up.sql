@@ -161,6 +161,40 @@ BEGIN
 END
 $$;
 
+-- Raises an error if the table, or a part of it, was emptied or rewritten while this statement waited for it.
+-- The snapshot of the statement is older, so it sees none of the new rows; a plain SELECT takes its snapshot after
+-- it has waited. VACUUM FULL and CLUSTER rewrite a table, too, but keep its rows visible. In a transaction with one
+-- snapshot, a plain SELECT sees nothing either.
+CREATE OR REPLACE FUNCTION simsql._check_rewritten(table_id regclass) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    part regclass;
+    sees_rows boolean;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RETURN;
+    END IF;
+    FOR part IN
+        WITH RECURSIVE tree AS (
+            SELECT table_id::oid AS id
+             UNION
+            SELECT i.inhrelid FROM tree JOIN pg_inherits AS i ON i.inhparent = tree.id)
+        SELECT c.oid FROM tree JOIN pg_class AS c ON c.oid = tree.id
+         -- The first is of the snapshot, the second is the current one.
+         WHERE c.relfilenode <> pg_relation_filenode(c.oid)
+    LOOP
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s%s)', table_id,
+                       CASE WHEN part <> table_id THEN format(' WHERE tableoid = %s', part::oid) END)
+           INTO sees_rows;
+        IF NOT sees_rows THEN
+            RAISE EXCEPTION 'simsql: table % was emptied or rewritten while the search waited for it', part
+                USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Search again.';
+        END IF;
+    END LOOP;
+END
+$$;
+
 -- The current name of a column, whatever the snapshot; null without a number. PostgreSQL inlines it.
 CREATE OR REPLACE FUNCTION simsql._column_name(table_id oid, number smallint) RETURNS text
 LANGUAGE sql STABLE

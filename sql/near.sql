@@ -73,6 +73,12 @@ BEGIN
         RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2, $3)'
                        USING fingerprint, asked, scope;
     END IF;
+    -- The search has locked the table by now.
+    IF (SELECT c.relhassubclass OR c.relfilenode <> pg_relation_filenode(c.oid)
+          FROM pg_class AS c WHERE c.oid = table_name)
+    THEN
+        PERFORM simsql._check_rewritten(table_name);
+    END IF;
 END
 $$
 $create$, jsonb_build_object('calls', calls[1]));

@@ -123,6 +123,7 @@ BEGIN
         found_matches := found_matches + of_statement;
         PERFORM simsql._refuse_more(found_matches, 'matches', asked);
     END LOOP;
+    PERFORM simsql._check_rewritten(table_name);
 END
 $$;
 

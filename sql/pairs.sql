@@ -9,6 +9,7 @@ DECLARE
 BEGIN
     EXECUTE simsql._render(simsql._storage_reads(index) ->> 'fingerprints', '{}', simsql._parts(index, scope))
        INTO fingerprints;
+    PERFORM simsql._check_rewritten(index.table_id);
     RETURN fingerprints;
 END
 $$;

@@ -73,7 +73,7 @@ class Workers:
                 except psycopg.OperationalError:
                     if not self.crashing.is_set():
                         raise
-                    time.sleep(0.02)
+                    time.sleep(0.2)  # a server that recovers has better things to do than to refuse us
                     continue
                 with contextlib.closing(connection):
                     try:

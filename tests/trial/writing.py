@@ -393,7 +393,7 @@ def claim(tally: Tally, within: int) -> Callable[[psycopg.Connection, random.Ran
             tally.operation("claims accepted")
         else:
             tally.operation("claims refused")
-        if chance.random() < 0.4:
+        if chance.random() < 0.2:
             connection.execute(
                 "DELETE FROM claimed WHERE id IN (SELECT id FROM claimed WHERE id >= 1000000000"
                 " ORDER BY random() LIMIT 2)"

@@ -1,0 +1,69 @@
+"""A search that waits for a table while it is filled again or rewritten: it finds all rows, or fails."""
+
+import pytest
+from articles import create_articles, near
+from claims import CENTRE, claim
+from psycopg import errors
+from sessions import blocked
+
+SEARCHES = {
+    "near": lambda connection: near(connection, CENTRE, 3),
+    "claim": lambda connection: claim(connection, CENTRE),
+    "near_many": lambda connection: connection.execute(
+        "SELECT * FROM simsql.near_many('article', ARRAY(SELECT %s::bigint # generate_series(0, 40)), 3)",
+        [CENTRE],
+    ).fetchall(),
+    "pairs": lambda connection: connection.execute("SELECT * FROM simsql.pairs('article', 3)").fetchall(),
+    "clusters": lambda connection: connection.execute("SELECT * FROM simsql.clusters('article', 3)").fetchall(),
+}
+CHANGES = {
+    "truncate": "CREATE TEMPORARY TABLE saved ON COMMIT DROP AS SELECT * FROM article; TRUNCATE article;"
+    " INSERT INTO article OVERRIDING SYSTEM VALUE SELECT * FROM saved",
+    "rewrite": "ALTER TABLE article ALTER body TYPE integer USING length(body)",
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_search_does_not_pass_for_empty(connection, connect, storage, search, change):
+    create_articles(connection, [CENTRE, CENTRE ^ 1, 5], storage=storage)
+    expected = SEARCHES[search](connection)
+    assert expected
+    connection.execute("BEGIN")
+    connection.execute("LOCK TABLE article")
+    connection.execute(CHANGES[change])
+    with blocked(connect, SEARCHES[search]) as waiting:
+        connection.execute("COMMIT")
+        if search == "claim":  # its snapshot is newer
+            assert waiting.result() == expected
+        else:
+            with pytest.raises(errors.ObjectNotInPrerequisiteState, match="rewritten while the search waited"):
+                waiting.result()
+    assert SEARCHES[search](connection) == expected
+
+
+def test_a_part_that_was_rewritten(connection, connect):
+    connection.execute("CREATE TABLE article (id bigint, body text, fingerprint bigint) PARTITION BY LIST (id)")
+    for part in (1, 2):
+        connection.execute(f"CREATE TABLE part_{part} PARTITION OF article FOR VALUES IN ({part})")
+    connection.execute("INSERT INTO article VALUES (1, 'a', %s), (2, 'b', %s)", [CENTRE, CENTRE ^ 1])
+    connection.execute("SELECT simsql.create_index('article', 'fingerprint')")
+    connection.execute("BEGIN")
+    connection.execute("LOCK TABLE part_2")
+    connection.execute("TRUNCATE part_2")
+    connection.execute("INSERT INTO article VALUES (2, 'b', %s)", [CENTRE ^ 1])
+    with blocked(connect, SEARCHES["near"]) as waiting:
+        connection.execute("COMMIT")
+        with pytest.raises(errors.ObjectNotInPrerequisiteState, match="part_2 was emptied or rewritten"):
+            waiting.result()
+    assert SEARCHES["near"](connection) == [(CENTRE, 0), (CENTRE ^ 1, 1)]
+
+
+def test_a_table_that_vacuum_rewrites_is_searched(connection, connect, storage):
+    """Its rows stay visible to a snapshot that is older than the rewrite."""
+    create_articles(connection, [CENTRE, 5], storage=storage)
+    connection.execute("BEGIN")
+    connection.execute("CLUSTER article USING article_pkey")
+    with blocked(connect, SEARCHES["near"]) as waiting:
+        connection.execute("COMMIT")
+        assert waiting.result() == [(CENTRE, 0)]
