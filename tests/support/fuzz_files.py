@@ -9,8 +9,7 @@ import json
 import lzma
 import pickle
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pyarrow as arrow
-from fuzzing import Attempt, Target, mutate
+from fuzzing import Target, in_folder, mutate
 from PIL import Image
 from pyarrow import parquet
 from reading import COMPRESSORS
@@ -501,21 +500,12 @@ def _try_labels(folder: Path, random: Random) -> bool:
     return True
 
 
-def _in_folder(attempt: Callable[[Path, Random], bool]) -> Any:
-    @contextmanager
-    def prepare(folder: Path) -> Iterator[Attempt]:
-        folder.mkdir(exist_ok=True)
-        yield partial(attempt, folder)
-
-    return prepare
-
-
 FILES = [
-    Target("records", _in_folder(try_records), 3),
-    Target("compressed", _in_folder(_try_compressed)),
-    Target("encodings", _in_folder(_try_detect)),
-    Target("parquet", _in_folder(_try_parquet), 2),
-    Target("pictures", _in_folder(_try_pictures)),
-    Target("pages", _in_folder(_try_html)),
-    Target("labels", _in_folder(_try_labels)),
+    Target("records", in_folder(try_records), 3),
+    Target("compressed", in_folder(_try_compressed)),
+    Target("encodings", in_folder(_try_detect)),
+    Target("parquet", in_folder(_try_parquet), 2),
+    Target("pictures", in_folder(_try_pictures)),
+    Target("pages", in_folder(_try_html)),
+    Target("labels", in_folder(_try_labels)),
 ]

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as arrow
 import typer
 from fuzz_files import check_line
-from fuzzing import Attempt, Target, WrongError, mutate
+from fuzzing import Attempt, Target, WrongError, in_folder, mutate
 from program import run
 
 import simsql
@@ -403,20 +403,11 @@ def _plain(attempt: Callable[[Random], bool]) -> Any:
     return prepare
 
 
-def _in_folder(attempt: Callable[[Path, Random], bool]) -> Any:
-    @contextmanager
-    def prepare(folder: Path) -> Iterator[Attempt]:
-        folder.mkdir(exist_ok=True)
-        yield partial(attempt, folder)
-
-    return prepare
-
-
 VALUES = [
     Target("recipes", _plain(_try_recipe), 0.7),
-    Target("recipe files", _in_folder(_try_recipe_file)),
+    Target("recipe files", in_folder(_try_recipe_file)),
     Target("text forms", _plain(_try_spelled), 0.5),
-    Target("fingerprint files", _in_folder(_try_fingerprint_files)),
+    Target("fingerprint files", in_folder(_try_fingerprint_files)),
     Target("URLs", _plain(_try_url), 0.5),
     Target("Python", _plain(_try_function), 2),
 ]

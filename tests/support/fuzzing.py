@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -44,6 +45,17 @@ class Target(NamedTuple):
     """Of the time."""
     waiting: float = 180
     """Seconds that an input may take."""
+
+
+def in_folder(attempt: Callable[[Path, Random], bool]) -> Callable[[Path], AbstractContextManager[Attempt]]:
+    """The `prepare` of a target whose attempts write files."""
+
+    @contextmanager
+    def prepare(folder: Path) -> Iterator[Attempt]:
+        folder.mkdir(exist_ok=True)
+        yield partial(attempt, folder)
+
+    return prepare
 
 
 @dataclass
