@@ -77,7 +77,7 @@ test-oldest: $(OLDEST)/.ready ## run the tests of models and migrations with the
 	$(OLDEST)/bin/simsql --help > /dev/null
 	$(OLDEST)/bin/python -m pytest tests/alembic tests/django tests/sqlalchemy
 
-reliability: $(READY) ## run the tests of faults, slow ones too, and write docs/reliability.md
+reliability: $(READY) ## run the tests of faults, slow ones too, and write docs/explanation/reliability.md
 	$(BIN)/python -m pytest -rs --numprocesses 2 -m fault --reliability
 
 $(ENGINES)/.ready: pyproject.toml
@@ -116,7 +116,7 @@ $(DIST_READY): $(READY)
 dist: $(DIST_READY) ## build the release, check it, and try it with each Python from 3.11 on that is here
 	$(BIN)/python tests/dist.py
 
-reference: $(READY) ## write the reference of the commands into docs/command-line.md
+reference: $(READY) ## write the reference of the commands into docs/reference/command-line.md
 	PYTHONPATH=tests/support $(BIN)/python tests/test_docs.py
 
 format: $(READY) ## lay the code out

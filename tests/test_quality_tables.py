@@ -1,4 +1,4 @@
-"""The programs behind docs/quality.md count right: compared with a direct reading of what they say they count."""
+"""The programs behind docs/explanation/quality.md count what they say: compared with a direct count."""
 
 import random
 import re
@@ -24,7 +24,7 @@ from benchmarks.decisions import (
 )
 from benchmarks.labelled import MissingDataError, find_folder
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "quality.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs/explanation/quality.md"
 
 
 def by_definition(a, b):
