@@ -182,7 +182,7 @@ def read_page() -> list[Row]:
         if line.startswith("| ") and line + "\n" not in _HEADER:
             kind, tried, lost, wrong, files = (cell.strip() for cell in line.strip("|").split("|"))
             numbers = (int(cell.replace(",", "")) for cell in (tried, lost, wrong))
-            rows.append(Row(kind, *numbers, set(re.findall(r"\(\.\./tests/([^)]+)\)", files))))
+            rows.append(Row(kind, *numbers, set(re.findall(r"\(\.\./\.\./tests/([^)]+)\)", files))))
     return rows
 
 
