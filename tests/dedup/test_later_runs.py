@@ -60,8 +60,8 @@ def test_other_rules_need_to_be_decided_afresh(kept, newest, tmp_path):
     ):
         run("dedup", *options, *other).failed(
             1,
-            "table kept holds decisions made with other rules: pass --distance 12 --similarity 0.6 --drop-similarity 0.7"
-            " --keep central, or decide again with --redecide",
+            "table kept holds decisions made with other rules: pass --distance 12 --similarity 0.6"
+            " --drop-similarity 0.7 --keep central, or decide again with --redecide",
         )
     _, after = kept(TEXTS, "--drop-similarity", "1", "--redecide")
     assert before

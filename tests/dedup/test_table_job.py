@@ -240,7 +240,7 @@ def test_a_condition_chooses_rows(connection, dedup, new_role):
             dedup(where=condition, into="others")
         assert "--where is not a condition on the rows of article: " in str(error.value)
         assert message in str(error.value)
-    with pytest.raises(SimsqlError, match="row-level security or --where selects other rows"):
+    with pytest.raises(SimsqlError, match="row-level security or --where selects different rows"):
         dedup(where="random() < 0.5", into="others")
     with pytest.raises(Error, match="division by zero"):
         dedup(where="1 / (id - id) > 0", into="others")

@@ -151,7 +151,11 @@ def test_nothing_to_pair(a, b):
     ("call", "error", "says"),
     [
         (lambda: find_pairs([1, 2], sketches=[1, 2]), TypeError, r"such as \(array, 22\)"),
-        (lambda: find_pairs([1, 2], sketches=([1], 22)), ValueError, "a sketch for each of the 2 fingerprints, not 1"),
+        (
+            lambda: find_pairs([1, 2], sketches=([1], 22)),
+            ValueError,
+            "a sketch for each of the 2 fingerprints, not 1",
+        ),
         (
             lambda: find_pairs([1, 2], sketches=([1, 2], 65)),
             ValueError,

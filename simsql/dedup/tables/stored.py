@@ -117,8 +117,9 @@ def _with_sketches(
     for part, tid, text, _, found in there:
         if sketch_of(text) != found % (1 << 64):
             row = source.name_row(part, tid)
-            why = f"{row} has a sketch that is not that of its text. If this is the column of the sketches, run {filling}"
-            return _without_sketches(source, column, sketches, f"{why} --all-rows", required=required)
+            filling = f"If it is the column of the sketches, run {filling} --all-rows"
+            why = f"{row} has a sketch that is not that of its text. {filling}"
+            return _without_sketches(source, column, sketches, why, required=required)
     return StoredColumns(column, sketches, None)
 
 
