@@ -1,6 +1,6 @@
 """The site: Sphinx reads the Markdown of docs/, which also reads well without it.
 
-The lists of links on the pages of `LISTS` are the tables of contents, so that no page contains directives. The
+The lists of links on pages called index.md are the tables of contents, so that no page contains directives. The
 pages of `FROM_ABOVE` show files of the folder above, and those of `PACKAGES` the docstrings.
 """
 
@@ -16,7 +16,6 @@ sys.path.insert(0, str(DOCS.parent / "tests" / "support"))
 
 import reference  # noqa: E402
 
-LISTS = {"index", "explanation/decisions/index", "reference/python/index"}
 PACKAGES = {str(reference.file_of(name).relative_to(DOCS).with_suffix("")): name for name in reference.PUBLIC}
 FROM_ABOVE = {"changelog": "CHANGELOG.md", "contributing": "CONTRIBUTING.md", "security": "SECURITY.md"}
 
@@ -69,7 +68,7 @@ def read_source(app, docname, source):
         if docname in PACKAGES:
             source[0] = reference.page(PACKAGES[docname], on_site=True)
     source[0] = re.sub(r"(?<=\]\()[^()#\s]+", lambda link: lead(link[0], file.parent, docname), source[0])
-    if docname in LISTS:
+    if Path(docname).name == "index":
         source[0] += contents(source[0])
 
 
