@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Self, get_args
 
 import numpy as np
 import psycopg
@@ -114,7 +114,6 @@ class Costs:
     changed: list[Spent] = field(default_factory=list)
     upkeep: list[Spent] = field(default_factory=list)
     before_upkeep: dict[int, Searched] = field(default_factory=dict)
-    largest_bytes: int = 0
     changed_bytes: int = 0
     other_column: Spent | None = None
 
@@ -125,6 +124,12 @@ class Session:
     def __init__(self, cluster: PostgresServer) -> None:
         self.connection = connect(cluster)
         self.process = Path("/proc") / str(self.connection.info.backend_pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
 
     def execute(self, statement: str, *parameters: object) -> psycopg.Cursor:
         """Run a statement in a transaction of its own."""
@@ -171,34 +176,36 @@ class Session:
         """Whether the first change of each page after a checkpoint, which happens now, logs all of it."""
         self.execute(f"ALTER SYSTEM SET full_page_writes = {'on' if logged else 'off'}")
         self.execute("SELECT pg_reload_conf()")
-        while self.value("SHOW full_page_writes") != ("on" if logged else "off"):
-            time.sleep(0.05)
         self.execute("CHECKPOINT")
+        # The process that makes checkpoints may hear of the setting later than this session.
+        while self.value("SELECT full_page_writes FROM pg_control_checkpoint()") != logged:
+            time.sleep(0.05)
+            self.execute("CHECKPOINT")
 
 
 def measure(cluster: PostgresServer, case: Case, values: Fingerprints, seed: int) -> Costs:
     """Create a table, measure, drop it."""
-    session = Session(cluster)
-    session.full_pages(logged=False)
-    session.execute(f"CREATE TABLE {_TABLE} (id bigint, fingerprint bigint, visits integer NOT NULL DEFAULT 0)")
-    copy_fingerprints(session.connection, _TABLE, values)
-    session.execute(f"ALTER TABLE {_TABLE} ADD PRIMARY KEY (id)")
-    session.execute(f"VACUUM (ANALYZE) {_TABLE}")
-    costs = Costs(case, table_bytes=_bytes(session))
-    if case.on_column:
-        session.execute(f"CREATE INDEX ON {_TABLE} (fingerprint)")
-        costs.column_bytes = _bytes(session) - costs.table_bytes
-    queries = make_queries(values, _QUERIES + _WARM_UP, seed).neighbours
-    if case.storage:
-        _build(session, costs)
-        _search(cluster, costs, queries, Oracle(values))
-    _insert(session, costs, make_fingerprints(values.size, seed + 1))
-    if case.changes:
-        _change(session, costs, queries)
-    if case.storage:
-        session.execute(f"SELECT simsql.drop_index('{_TABLE}')")
-    session.execute(f"DROP TABLE {_TABLE}")
-    session.connection.close()
+    with Session(cluster) as session:
+        session.full_pages(logged=False)
+        columns = "id bigint, fingerprint bigint, visits integer NOT NULL DEFAULT 0"
+        session.execute(f"CREATE TABLE {_TABLE} ({columns})")
+        copy_fingerprints(session.connection, _TABLE, values)
+        session.execute(f"ALTER TABLE {_TABLE} ADD PRIMARY KEY (id)")
+        session.execute(f"VACUUM (ANALYZE) {_TABLE}")
+        costs = Costs(case, table_bytes=_bytes(session))
+        if case.on_column:
+            session.execute(f"CREATE INDEX ON {_TABLE} (fingerprint)")
+            costs.column_bytes = _bytes(session) - costs.table_bytes
+        queries = make_queries(values, _QUERIES + _WARM_UP, seed).neighbours
+        if case.storage:
+            _build(session, costs)
+            _search(cluster, costs, queries, Oracle(values))
+        _insert(session, costs, make_fingerprints(values.size + _STATEMENT, seed + 1))
+        if case.changes:
+            _change(session, costs, queries)
+        if case.storage:
+            session.execute(f"SELECT simsql.drop_index('{_TABLE}')")
+        session.execute(f"DROP TABLE {_TABLE}")
     return costs
 
 
@@ -235,19 +242,17 @@ def _vacuum(session: Session) -> None:
 
 def _search(cluster: PostgresServer, costs: Costs, queries: Fingerprints, oracle: Oracle) -> None:
     # A session that has only searched, as those of a pool do.
-    session = Session(cluster)
-    session.value("SELECT 1")
-    memory = session.memory()
-    for distance in DISTANCES:
-        for query in queries[:_CHECKED]:
-            rows = session.execute(
-                f"SELECT * FROM simsql.near('{_TABLE}', %s, {distance})", int(query.view(np.int64))
-            )
-            found = [(fingerprint % 2**64, bits) for fingerprint, bits in rows]
-            oracle.check_near(" ".join(costs.case.cells), int(query), distance, found)
-        costs.searched[distance] = _time_searches(session, queries, distance)
-    costs.session = session.memory() - memory
-    session.connection.close()
+    with Session(cluster) as session:
+        session.value("SELECT 1")
+        memory = session.memory()
+        for distance in DISTANCES:
+            for query in queries[:_CHECKED]:
+                statement = f"SELECT * FROM simsql.near('{_TABLE}', %s, {distance})"
+                rows = session.execute(statement, int(query.view(np.int64)))
+                found = [(fingerprint % 2**64, bits) for fingerprint, bits in rows]
+                oracle.check_near(" ".join(costs.case.cells), int(query), distance, found)
+            costs.searched[distance] = _time_searches(session, queries, distance)
+        costs.session = session.memory() - memory
 
 
 def _time_searches(session: Session, queries: Fingerprints, distance: int) -> Searched:
@@ -328,13 +333,12 @@ def _change(session: Session, costs: Costs, queries: Fingerprints) -> None:
     for number in range(_ROUNDS):
         chosen = f"WHERE abs(hashint8(id) % {_ROUNDS}) = {number}"
         rows = session.value(f"SELECT count(*) FROM {_TABLE} {chosen}")
-        session.full_pages(logged=number == 1)
+        if number in (1, 2):
+            session.full_pages(logged=number == 1)
         update = f"UPDATE {_TABLE} SET fingerprint = hashint8extended(id, {number}) {chosen}"
         costs.changed.append(session.spend(partial(session.execute, update), rows))
-        costs.largest_bytes = max(costs.largest_bytes, _index_bytes(session))
         if case.storage and number == 0:
             costs.before_upkeep = {distance: _time_searches(session, queries, distance) for distance in DISTANCES}
-        session.full_pages(logged=False)
         costs.upkeep.append(session.spend(partial(_maintain, session, case)))
     costs.changed_bytes = _index_bytes(session)
     rows = session.value(f"SELECT count(*) FROM {_TABLE} {chosen}")
@@ -400,10 +404,10 @@ def tables(found: Sequence[Costs], rows: int) -> Iterator[str]:
         ],
     )
     yield from _table(
-        ["bytes a row", "before a clean-up", "after all rows have changed", *_search_titles()],
+        ["bytes a row", "after all rows have changed", *_search_titles()],
         [costs for costs in changed if costs.case.storage],
         lambda costs: [
-            *(f"{size / rows:.0f}" for size in (costs.index_bytes, costs.largest_bytes, costs.changed_bytes)),
+            *(f"{size / rows:.0f}" for size in (costs.index_bytes, costs.changed_bytes)),
             *_searched(costs.before_upkeep),
         ],
     )
