@@ -114,6 +114,7 @@ class Costs:
     changed: list[Spent] = field(default_factory=list)
     upkeep: list[Spent] = field(default_factory=list)
     before_upkeep: dict[int, Searched] = field(default_factory=dict)
+    changed_rows: int = 1
     changed_bytes: int = 0
     other_column: Spent | None = None
 
@@ -340,6 +341,7 @@ def _change(session: Session, costs: Costs, queries: Fingerprints) -> None:
         if case.storage and number == 0:
             costs.before_upkeep = {distance: _time_searches(session, queries, distance) for distance in DISTANCES}
         costs.upkeep.append(session.spend(partial(_maintain, session, case)))
+    costs.changed_rows = session.value(f"SELECT count(*) FROM {_TABLE}")
     costs.changed_bytes = _index_bytes(session)
     rows = session.value(f"SELECT count(*) FROM {_TABLE} {chosen}")
     update = f"UPDATE {_TABLE} SET visits = visits + 1 {chosen}"
@@ -407,7 +409,8 @@ def tables(found: Sequence[Costs], rows: int) -> Iterator[str]:
         ["bytes a row", "after all rows have changed", *_search_titles()],
         [costs for costs in changed if costs.case.storage],
         lambda costs: [
-            *(f"{size / rows:.0f}" for size in (costs.index_bytes, costs.changed_bytes)),
+            f"{costs.index_bytes / rows:.0f}",
+            f"{costs.changed_bytes / costs.changed_rows:.0f}",
             *_searched(costs.before_upkeep),
         ],
     )
