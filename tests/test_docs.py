@@ -17,7 +17,7 @@ The changes (diff) and commands of docs/guides/backend.md and docs/guides/django
 
 `...` stands for any text, as in doctest. The database of the pages' examples is a database of an embedded server.
 
-Run as a program, this file writes the reference in docs/reference/command-line.md anew.
+Run as a program, this file writes the reference in docs/reference/command-line.md and docs/reference/python/ anew.
 """
 
 import contextlib
@@ -39,6 +39,7 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
+import reference
 import typer
 import yaml
 from documentation import (
@@ -526,7 +527,20 @@ def test_the_reference_of_the_commands_is_up_to_date() -> None:
     assert match[0] == f"{match[1]}\n{command_reference()}\n", "run: make reference"
 
 
+# The reference of the Python names
+
+
+def test_the_reference_of_the_python_names_is_up_to_date() -> None:
+    """Each public name has a line, and each line a public name, because both come from `__all__`."""
+    pages = reference.committed_pages()
+    assert set(pages) == set(reference.FOLDER.iterdir())
+    for page, text in pages.items():
+        assert page.read_text(encoding="utf-8") == text, f"{page.name}: run: make reference"
+
+
 if __name__ == "__main__":
     before = COMMANDS.read_text(encoding="utf-8")
     after = REFERENCE.sub(lambda match: f"{match[1]}\n{command_reference()}\n", before)
     COMMANDS.write_text(after, encoding="utf-8")
+    for page, text in reference.committed_pages().items():
+        page.write_text(text, encoding="utf-8")
