@@ -90,9 +90,10 @@ def set_default_index(
 ) -> None:
     """Let searches that name no column use the index on this column, if the table has several.
 
-    If another index was the default until now, then at most `missing` rows may have a fingerprint for that one and
-    none for this one. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: more such rows, no such index,
-    missing privileges.
+    With a connection, it counts from the commit of its transaction on, which must be READ COMMITTED; with an
+    engine, at once. If another index was the default until now, then at most `missing` rows, 0 or more, may
+    have a fingerprint for that one and none for this one. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's
+    message: more such rows, no such index, missing privileges.
     """
     statement = text(
         "SELECT simsql.set_default_index("
