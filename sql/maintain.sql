@@ -41,22 +41,22 @@ DECLARE
 BEGIN
     RAISE NOTICE 'simsql.maintain: %', concat_ws(
         ', ', 'indexes verified: ' || (state ->> 'verified'), 'vacuumed: ' || (state ->> 'vacuumed'),
-        'skipped: ' || (state ->> 'skipped'), 'left when the time was over: ' || nullif(waiting, 0));
+        'skipped: ' || (state ->> 'skipped'), 'left at the time limit: ' || nullif(waiting, 0));
     IF failures > 0 THEN
-        RAISE EXCEPTION 'simsql.maintain: % % not in order: %', failures,
-                        CASE failures WHEN 1 THEN 'index is' ELSE 'indexes are' END,
+        RAISE EXCEPTION 'simsql.maintain: failed for % %: %', failures,
+                        CASE failures WHEN 1 THEN 'index' ELSE 'indexes' END,
                         (SELECT string_agg(f ->> 'problem', '; ') FROM jsonb_array_elements(state -> 'failures') AS f)
             -- The code of the failures, if they have the same.
             USING ERRCODE = (SELECT CASE count(DISTINCT f ->> 'code') WHEN 1 THEN min(f ->> 'code') ELSE '55000' END
                                FROM jsonb_array_elements(state -> 'failures') AS f),
-                  HINT = (SELECT coalesce(string_agg(DISTINCT f ->> 'hint', ' '), 'Mend it, and call it again.')
+                  HINT = (SELECT coalesce(string_agg(DISTINCT f ->> 'hint', ' '), 'Repair it, then call it again.')
                             FROM jsonb_array_elements(state -> 'failures') AS f);
     END IF;
 END
 $$;
 
 -- Begins with an index: verifies it, and returns the state of the vacuum that it needs; null if it needs none.
--- Raises an error if it has a fault: what is missing must be mended first.
+-- Raises an error if it has a fault: what is missing must be repaired first.
 CREATE OR REPLACE FUNCTION simsql._maintain_index(index simsql.registry, is_limited boolean)
 RETURNS simsql._vacuum_state
 LANGUAGE plpgsql

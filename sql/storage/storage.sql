@@ -231,7 +231,7 @@ $$;
 -- compare: compares each key table with the rows: how many keys are missing, and how many a vacuum would
 -- remove. PostgreSQL maintains B-trees, so _storage_compare is a function of `tables`, like _storage_sample.
 
--- mend: mends these faults, `keys missing` among them, and returns the index, which may be another one by
+-- mend: repairs these faults, `keys missing` among them, and returns the index, which may be another one by
 -- then.
 CREATE OR REPLACE FUNCTION simsql._storage_mend(index simsql.registry, faults simsql._fault[])
 RETURNS simsql.registry

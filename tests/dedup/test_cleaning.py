@@ -523,7 +523,7 @@ def test_files_in_guessed_encodings(folder):
     (folder / "u.txt").write_text(text)
     (folder / "z.txt").write_bytes(text.encode("cp866"))
     found = run("dedup", "r.jsonl", "k.txt", "u.txt", "--encoding", "detect", "--keep", "first").done()
-    assert "files decoded by a guess: 1 as cp1251, 1 as koi8_r" in found.err
+    assert "files with a guessed encoding: 1 as cp1251, 1 as koi8_r" in found.err
     assert found.table["documents that could be dropped"] == "4"
     found = run("dedup", "r.jsonl", "--encoding", "detect", "--clean", "c.jsonl", "--drop-list", "drop").done()
     dropped = (folder / "drop").read_text().split()

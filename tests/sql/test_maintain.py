@@ -100,7 +100,7 @@ def test_the_others_are_maintained_after_a_failure(others):
     with pytest.raises(errors.ObjectNotInPrerequisiteState) as failed:
         others.execute(MAINTAIN)
     message = failed.value.diag.message_primary
-    assert message.startswith("simsql.maintain: 2 indexes are not in order: ")
+    assert message.startswith("simsql.maintain: failed for 2 indexes: ")
     assert "public.article(fingerprint): keys missing (simsql.keys_1_2)" in message
     assert "public.other(fingerprint): column renamed (print)" in message
     assert failed.value.diag.message_hint == (
@@ -118,7 +118,7 @@ def test_a_failure_within_a_vacuum_is_told_and_leaves_its_batch_undone(others):
     others.execute(SLOW.replace("PERFORM pg_sleep(0.02)", "RAISE $$the disk is full$$ USING HINT = $$Buy one.$$"))
     with pytest.raises(errors.RaiseException) as failed:  # the code of the failure
         others.execute(MAINTAIN)
-    told = "simsql.maintain: 1 index is not in order: public.article(fingerprint): the disk is full"
+    told = "simsql.maintain: failed for 1 index: public.article(fingerprint): the disk is full"
     assert (failed.value.diag.message_primary, failed.value.diag.message_hint) == (told, "Buy one.")
     assert (is_clean(others), is_clean(others, "other"), is_clean(others, "third")) == (False, True, True)
     assert problems(others) == set()
@@ -144,7 +144,7 @@ def test_what_is_locked_or_being_built_is_skipped(others, connect):
 def test_a_time_limit_ends_a_vacuum_and_several_calls_come_to_all_keys(articles):
     set_batch_size(articles, 100)
     last = said(articles, "CALL simsql.maintain(time_limit => '1 ms')")[-1]
-    assert last == did(1, 0) + ", left when the time was over: 1"  # and not in the middle of the first batch
+    assert last == did(1, 0) + ", left at the time limit: 1"  # and not in the middle of the first batch
     assert 150 < len(stored_fingerprints(articles)[0]) < 300
     calls = 1
     while not is_clean(articles):
