@@ -26,6 +26,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.fault("hostile names of schemas, tables and columns")
 @pytest.mark.fault("hostile names of schemas, tables and columns", sabotage=True)
 @pytest.mark.parametrize("names", NAMES, ids="-".join)
 def test_any_name_can_be_indexed_written_searched_and_dropped(connection, names):
