@@ -54,6 +54,10 @@ BEGIN
         IF NOT FOUND THEN
             RAISE EXCEPTION 'simsql: % has no column %', table_name, quote_ident(named)
                 USING ERRCODE = 'undefined_column';
+        ELSIF named = ANY (columns) AND named = ANY (text_columns) THEN
+            RAISE EXCEPTION 'simsql: column % of % cannot hold the texts and what is computed from them',
+                            quote_ident(named), table_name
+                USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the column that holds the texts.';
         ELSIF named = ANY (columns) AND attribute.attgenerated <> '' THEN
             RAISE EXCEPTION 'simsql: column % of % is generated: PostgreSQL computes it', quote_ident(named),
                             table_name
