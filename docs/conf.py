@@ -1,6 +1,6 @@
 """The site: Sphinx reads the Markdown of docs/, which also reads well without it.
 
-The lists of links on the pages of `LISTS` are the tables of contents, so that no page contains directives. The
+The lists of links on pages called index.md are the tables of contents, so that no page contains directives. The
 pages of `FROM_ABOVE` show files of the folder above.
 """
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import simsql
 
 DOCS = Path(__file__).resolve().parent
-LISTS = {"index", "explanation/decisions/index"}
 FROM_ABOVE = {"changelog": "CHANGELOG.md", "contributing": "CONTRIBUTING.md", "security": "SECURITY.md"}
 
 project = "simsql"
@@ -47,7 +46,7 @@ def read_source(app, docname, source):
     else:
         file = DOCS / f"{docname}.md"
     source[0] = re.sub(r"(?<=\]\()[^()#\s]+", lambda link: lead(link[0], file.parent, docname), source[0])
-    if docname in LISTS:
+    if Path(docname).name == "index":
         source[0] += contents(source[0])
 
 
