@@ -14,8 +14,7 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self, get_args
@@ -24,9 +23,9 @@ import numpy as np
 import psycopg
 import typer
 
+from benchmarks.cost_tables import DISTANCES, STATEMENT, Case, Costs, Searched, Spent, tables
 from benchmarks.data import Fingerprints, make_fingerprints, make_queries
 from benchmarks.environment import describe_machine, describe_server
-from benchmarks.figures import markdown_line
 from benchmarks.harness import copy_fingerprints
 from benchmarks.oracle import Oracle, WrongResultError
 from benchmarks.server import connect, default_folder, run_server
@@ -36,7 +35,6 @@ from simsql.hamming import Design
 from simsql.server.postgres_server import PostgresServer
 
 DESIGNS = (Design(2), Design(4), Design(6, 3))
-DISTANCES = (3, 7)
 # PostgreSQL's own defaults for memory, and one core for each statement.
 _SETTINGS = {
     "work_mem": "4MB",
@@ -46,77 +44,15 @@ _SETTINGS = {
 }
 _TABLE = "article"
 _QUERIES, _WARM_UP, _CHECKED = 200, 20, 10
-# Shares of the rows that are inserted each in its transaction, and in statements of so many.
-_ALONE, _TOGETHER, _STATEMENT = 0.005, 0.02, 1_000
+# Shares of the rows that are inserted each in its transaction, and in statements of many.
+_ALONE, _TOGETHER = 0.005, 0.02
 # In so many rounds, each fingerprint changes once.
 _ROUNDS = 5
-
-
-@dataclass(frozen=True)
-class Case:
-    """A table: without an index, with a B-tree on the column, or with an index besides."""
-
-    on_column: bool = True
-    storage: Storage | None = None
-    design: Design = field(default_factory=Design)
-    changes: bool = False
-
-    @property
-    def cells(self) -> list[str]:
-        """What tells this case from the others."""
-        if self.storage:
-            return [f"`{self.storage}`", str(self.design.tables)]
-        return ["B-tree on the column" if self.on_column else "no index", ""]
-
-
 CASES = (
     Case(on_column=False),
     Case(changes=True),
     *(Case(True, storage, design, design == Design()) for storage in get_args(Storage) for design in DESIGNS),
 )
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What a piece of work has taken of the server."""
-
-    seconds: float
-    processor: float  # seconds of the session's process
-    log: int  # bytes of the write-ahead log
-    memory: int  # the most bytes of its own that the process had
-
-
-@dataclass(frozen=True)
-class Searched:
-    """Searches at one distance: medians, and the mean of the processor time."""
-
-    milliseconds: float
-    processor: float  # milliseconds
-    blocks: float
-
-
-@dataclass
-class Costs:
-    """The figures of a case: of the whole table; of inserts and updates, of each row."""
-
-    case: Case
-    table_bytes: int = 0  # with the primary key
-    column_bytes: int = 0
-    index_bytes: int = 0
-    built: Spent | None = None
-    built_online: Spent | None = None
-    online_bytes: int = 0
-    searched: dict[int, Searched] = field(default_factory=dict)
-    session: int = 0
-    alone: Spent | None = None
-    together: Spent | None = None
-    after_checkpoint: Spent | None = None
-    changed: list[Spent] = field(default_factory=list)
-    upkeep: list[Spent] = field(default_factory=list)
-    before_upkeep: dict[int, Searched] = field(default_factory=dict)
-    changed_rows: int = 1
-    changed_bytes: int = 0
-    other_column: Spent | None = None
 
 
 class Session:
@@ -201,7 +137,7 @@ def measure(cluster: PostgresServer, case: Case, values: Fingerprints, seed: int
         if case.storage:
             _build(session, costs)
             _search(cluster, costs, queries, Oracle(values))
-        _insert(session, costs, make_fingerprints(values.size + _STATEMENT, seed + 1))
+        _insert(session, costs, make_fingerprints(values.size + STATEMENT, seed + 1))
         if case.changes:
             _change(session, costs, queries)
         if case.storage:
@@ -302,18 +238,18 @@ def _insert(session: Session, costs: Costs, values: Fingerprints) -> None:
 
     def insert_together(count: int) -> None:
         nonlocal first
-        for _ in range(0, count, _STATEMENT):
+        for _ in range(0, count, STATEMENT):
             session.execute(
                 f"INSERT INTO {_TABLE} SELECT %s + number, value"
                 " FROM unnest(%s::bigint[]) WITH ORDINALITY AS u (value, number)",
                 first,
-                list(itertools.islice(bigints, min(_STATEMENT, count))),
+                list(itertools.islice(bigints, min(STATEMENT, count))),
             )
-            first += _STATEMENT
+            first += STATEMENT
 
     insert_alone(alone // 5)
     costs.alone = session.spend(lambda: insert_alone(alone), alone)
-    insert_together(_STATEMENT)
+    insert_together(STATEMENT)
     costs.together = session.spend(lambda: insert_together(together), together)
     session.full_pages(logged=True)
     costs.after_checkpoint = session.spend(lambda: insert_together(together), together)
@@ -346,116 +282,6 @@ def _change(session: Session, costs: Costs, queries: Fingerprints) -> None:
     rows = session.value(f"SELECT count(*) FROM {_TABLE} {chosen}")
     update = f"UPDATE {_TABLE} SET visits = visits + 1 {chosen}"
     costs.other_column = session.spend(partial(session.execute, update), rows)
-
-
-def tables(found: Sequence[Costs], rows: int) -> Iterator[str]:
-    """Yield the lines of the tables, for cases in the order of CASES."""
-    indexed = [costs for costs in found if costs.case.storage]
-    bare, plain = found[0], found[1]
-    yield f"\nThe table: {bare.table_bytes / rows:.0f} bytes a row with its primary key;"
-    yield f"the B-tree on the column: {plain.column_bytes / rows:.0f}.\n"
-    yield from _table(
-        ["disk, MB", "bytes a row", "build, processor s", "its memory, MB", "its log, MB"],
-        indexed,
-        lambda costs: [
-            f"{costs.index_bytes / 1e6:.0f}",
-            f"{costs.index_bytes / rows:.0f}",
-            f"{_of(costs.built).processor:.1f}",
-            f"{_of(costs.built).memory / 1e6:.0f}",
-            f"{_of(costs.built).log / 1e6:.0f}",
-        ],
-    )
-    base = _of(plain.alone).processor, _of(plain.together).processor
-    yield from _table(
-        ["alone, us", "x", f"{_STATEMENT:,} a statement, us", "x", "log, bytes", "log after a checkpoint, bytes"],
-        found,
-        lambda costs: [
-            f"{1e6 * _of(costs.alone).processor:.0f}",
-            f"{_of(costs.alone).processor / base[0]:.1f}",
-            f"{1e6 * _of(costs.together).processor:.1f}",
-            f"{_of(costs.together).processor / base[1]:.1f}",
-            f"{_of(costs.together).log:,}",
-            f"{_of(costs.after_checkpoint).log:,}",
-        ],
-    )
-    yield from _table(
-        [*_search_titles(), "memory, MB"],
-        indexed,
-        lambda costs: [*_searched(costs.searched), f"{costs.session / 1e6:.1f}"],
-    )
-    changed = [costs for costs in found if costs.case.changes]
-    yield from _table(
-        [
-            "update, us",
-            "log, bytes",
-            "log after a checkpoint, bytes",
-            "clean-up, processor s",
-            "its log, MB",
-            "other column, us",
-            "log, bytes",
-        ],
-        changed,
-        lambda costs: [
-            f"{1e6 * costs.changed[0].processor:.1f}",
-            f"{costs.changed[0].log:,}",
-            f"{costs.changed[1].log:,}",
-            f"{costs.upkeep[0].processor:.1f}",
-            f"{costs.upkeep[0].log / 1e6:.0f}",
-            f"{1e6 * _of(costs.other_column).processor:.1f}",
-            f"{_of(costs.other_column).log:,}",
-        ],
-    )
-    yield from _table(
-        ["bytes a row", "after all rows have changed", *_search_titles()],
-        [costs for costs in changed if costs.case.storage],
-        lambda costs: [
-            f"{costs.index_bytes / rows:.0f}",
-            f"{costs.changed_bytes / costs.changed_rows:.0f}",
-            *_searched(costs.before_upkeep),
-        ],
-    )
-    for costs in indexed:
-        if costs.built_online:
-            online, built = costs.built_online, _of(costs.built)
-            ratios = (
-                online.processor / built.processor,
-                online.log / built.log,
-                costs.online_bytes / costs.index_bytes,
-            )
-            yield (
-                f"Online, {' '.join(costs.case.cells)}: {ratios[0]:.1f} times the processor time,"
-                f" {ratios[1]:.1f} times the log, {ratios[2]:.2f} times the disk."
-            )
-
-
-def _of(spent: Spent | None) -> Spent:
-    assert spent is not None
-    return spent
-
-
-def _search_titles() -> list[str]:
-    return [f"{distance}: {what}" for distance in DISTANCES for what in ("ms", "processor ms", "blocks")]
-
-
-def _searched(searched: dict[int, Searched]) -> list[str]:
-    return [
-        cell
-        for distance in DISTANCES
-        if distance in searched
-        for cell in (
-            f"{searched[distance].milliseconds:.2f}",
-            f"{searched[distance].processor:.2f}",
-            f"{searched[distance].blocks:,.0f}",
-        )
-    ]
-
-
-def _table(titles: Sequence[str], found: Sequence[Costs], cells: Callable[[Costs], list[str]]) -> Iterator[str]:
-    yield markdown_line(["storage", "tables or B-trees", *titles])
-    yield markdown_line(["---", *["---:"] * (len(titles) + 1)])
-    for costs in found:
-        yield markdown_line([*costs.case.cells, *cells(costs)])
-    yield ""
 
 
 def main(

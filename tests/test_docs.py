@@ -3,7 +3,7 @@
 Fenced blocks by language:
 
 - sql: statement by statement, one database for a page. A comment `--> 1` behind a statement is
-  its result, cells separated by ` | `.
+  its result, cells separated by ` | `. In the tutorial and the guides, commands and Python use the same database.
 - python: one namespace for a page, as it stands or in doctest's style.
 - console: lines after `$ ` run in bash, in one folder for a page; the lines below them are their output. With sh
   all lines are commands. Lines that install or make something are looked up, not run.
@@ -74,16 +74,18 @@ README, COMMANDS, SQL = (
     REPOSITORY / name for name in ("README.md", "docs/reference/command-line.md", "docs/reference/sql.md")
 )
 INDEX = REPOSITORY / "docs/index.md"
+# Their SQL, commands and Python use one database.
+MIXED = [page for page in PAGES if page_id(page).startswith(("docs/guides/", "docs/tutorial.md"))]
 MEMORY = Path("/dev/shm")
 EXAMPLE_URL = "postgresql://me@localhost/app"
 # From which text on the reference is made from the commands, and to where.
 REFERENCE = re.compile(r"(<!-- made by tests/test_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
-def pages_with(*languages: str) -> pytest.MarkDecorator:
+def pages_with(*languages: str, pages: Sequence[Path] = PAGES) -> pytest.MarkDecorator:
     chosen = [
         page
-        for page in PAGES
+        for page in pages
         if any(block.language in languages and not block.file for block in read_blocks(page))
     ]
     chosen = [page for page in chosen if page not in (BACKEND, DJANGO)]
@@ -150,7 +152,7 @@ def run_sql(connection: psycopg.Connection, block: Block) -> None:
             assert_output(as_table(rows), as_table(read_table(block.output)), block)
 
 
-@pages_with("sql")
+@pages_with("sql", pages=[page for page in PAGES if page not in MIXED])
 def test_sql_does_what_the_pages_say(page: Path, connection: psycopg.Connection) -> None:
     connection.add_notice_handler(lambda _: None)
     for block in read_blocks(page):
@@ -326,12 +328,25 @@ def run_python(block: Block, names: dict[str, Any], url: str) -> None:
         assert_output(printed.getvalue(), block.output or "", block)
 
 
-@pages_with("python", "console", "sh")
+@pages_with("python", "console", "sh", pages=[page for page in PAGES if page not in MIXED])
 def test_commands_and_python_do_what_the_pages_say(page: Path, workplace: Path, example_url: str) -> None:
+    run_page(page, example_url)
+
+
+@pages_with("python", "console", "sh", "sql", pages=MIXED)
+def test_guides_do_what_they_say(page: Path, workplace: Path, example_url: str) -> None:
+    with psycopg.connect(example_url, autocommit=True, prepare_threshold=None) as connection:
+        connection.add_notice_handler(lambda _: None)
+        run_page(page, example_url, connection)
+
+
+def run_page(page: Path, example_url: str, connection: psycopg.Connection | None = None) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in read_blocks(page):
         if block.file:
             Path(block.file).write_text(block.code.replace(EXAMPLE_URL, example_url), encoding="utf-8")
+        elif block.language == "sql" and connection:
+            run_sql(connection, block)
         elif block.language == "python":
             run_python(block, names, example_url)
         elif block.language in ("console", "sh"):

@@ -334,7 +334,7 @@ def maintain(
 
     Commits as it works; others can read and write meanwhile. What others have locked is skipped. After the
     `time_limit`, it ends with the batch that it is running. `report` is called with each line about what was done.
-    Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: at the end, if some indexes are not in order; and
+    Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: at the end, if it failed for some indexes; and
     if the role owns no index or the server is a standby. Raises UsageError for a connection.
     """
     engine = check_engine(engine, "maintain")
