@@ -27,6 +27,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["images"]
 source_suffix = {".md": "markdown"}
 nitpicky = True
+smartquotes = False
 # In docstrings, a name in backquotes is a link, also if it is that of a parameter or not of simsql: then it
 # leads nowhere. Names that begin with simsql must exist, in Python or in SQL; those in signatures may be
 # private.
