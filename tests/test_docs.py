@@ -13,7 +13,7 @@ Fenced blocks by language:
   prints, or what the last command prints.
 - yaml: a collector for sql_exporter, whose queries any role can run.
 
-The changes (diff) and commands of docs/guides/backend.md and docs/guides/django.md are tried by tests/examples/.
+The blocks of docs/guides/backend.md and of the pages about Django are tried by tests/examples/.
 
 `...` stands for any text, as in doctest. The database of the pages' examples is a database of an embedded server.
 
@@ -45,6 +45,7 @@ import yaml
 from documentation import (
     BACKEND,
     DJANGO,
+    DJANGO_MODELS,
     PAGES,
     REPOSITORY,
     Block,
@@ -89,7 +90,7 @@ def pages_with(*languages: str, pages: Sequence[Path] = PAGES) -> pytest.MarkDec
         for page in pages
         if any(block.language in languages and not block.file for block in read_blocks(page))
     ]
-    chosen = [page for page in chosen if page not in (BACKEND, DJANGO)]
+    chosen = [page for page in chosen if page not in (BACKEND, DJANGO, DJANGO_MODELS)]
     return pytest.mark.parametrize("page", chosen, ids=page_id)
 
 

@@ -30,7 +30,7 @@ PUBLIC = {
     "simsql.server": "../../guides/embedded.md",
     "simsql.sqlalchemy": "../sqlalchemy.md",
     "simsql.alembic": "../alembic.md",
-    "simsql.django": "../../guides/django.md",
+    "simsql.django": "../django.md",
 }
 _INDEX = """# Names in Python
 
