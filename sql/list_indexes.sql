@@ -1,6 +1,6 @@
 -- simsql.indexes: one row for each index.
 
--- To add a column, append it here and describe it in docs/sql.md. `simsql index list` prints those that
+-- To add a column, append it here and describe it in docs/reference/sql.md. `simsql index list` prints those that
 -- simsql/cli/index.py names.
 CREATE OR REPLACE VIEW simsql.indexes AS
 SELECT r.id,

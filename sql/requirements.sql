@@ -4,7 +4,7 @@
 -- simsql install and simsql status --check run it, too. Everything else that simsql does, any role may do with what it
 -- owns: functions with SECURITY DEFINER and settings of their own, none of which only a superuser may change; triggers
 -- with ENABLE ALWAYS and ENABLE REPLICA; policies; a materialized view. It needs no extension and no event trigger, and
--- never sets session_replication_role. docs/permissions.md says which privileges on tables an index needs.
+-- never sets session_replication_role. docs/reference/permissions.md says which privileges on tables an index needs.
 
 WITH
 database (name, role, version, is_standby, is_read_only) AS (

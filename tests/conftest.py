@@ -61,7 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "pooled: runs a second time through PgBouncer, if it is installed")
     config.addinivalue_line("markers", "unpooled(reason): does not run with --pgbouncer")
-    config.addinivalue_line("markers", "fault(kind, sabotage): a row of docs/reliability.md")
+    config.addinivalue_line("markers", "fault(kind, sabotage): a row of docs/explanation/reliability.md")
     config.addinivalue_line("markers", "slow: runs with --reliability alone")
     config.pluginmanager.register(Reliability(config))
     for name, others in (("every_version", "on all other servers"), ("oldest_version", "on the oldest server")):

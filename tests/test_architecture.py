@@ -1,4 +1,4 @@
-"""docs/architecture.md names only what is there: files, functions and commands."""
+"""docs/explanation/architecture.md names only what is there: files, functions and commands."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAGE = (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs/explanation/architecture.md").read_text(encoding="utf-8")
 NAMES = sorted(set(re.findall(r"`([^`\n]+)`", PAGE)))
 SQL = "\n".join(path.read_text(encoding="utf-8") for path in REPOSITORY.glob("sql/**/*.sql"))
 PYTHON = "\n".join(path.read_text(encoding="utf-8") for path in REPOSITORY.glob("simsql/**/*.py"))

@@ -13,11 +13,11 @@ Fenced blocks by language:
   prints, or what the last command prints.
 - yaml: a collector for sql_exporter, whose queries any role can run.
 
-The changes (diff) and commands of docs/backend.md and docs/django.md are tried by tests/examples/.
+The changes (diff) and commands of docs/guides/backend.md and docs/guides/django.md are tried by tests/examples/.
 
 `...` stands for any text, as in doctest. The database of the pages' examples is a database of an embedded server.
 
-Run as a program, this file writes the reference in docs/command-line.md anew.
+Run as a program, this file writes the reference in docs/reference/command-line.md anew.
 """
 
 import contextlib
@@ -68,7 +68,10 @@ from simsql.hamming import Design
 from simsql.server import EmbeddedServer, start_embedded
 from simsql.server.binaries import bundled_programs
 
-README, COMMANDS, SQL = (REPOSITORY / name for name in ("README.md", "docs/command-line.md", "docs/sql.md"))
+README, COMMANDS, SQL = (
+    REPOSITORY / name for name in ("README.md", "docs/reference/command-line.md", "docs/reference/sql.md")
+)
+INDEX = REPOSITORY / "docs/index.md"
 MEMORY = Path("/dev/shm")
 EXAMPLE_URL = "postgresql://me@localhost/app"
 # From which text on the reference is made from the commands, and to where.
@@ -362,14 +365,26 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors_of(linked), target
 
 
-def test_every_page_is_reached_from_the_readme() -> None:
-    linked = {
-        name.partition("#")[0] for name in re.findall(r"\]\(([^)\s]+)\)", README.read_text(encoding="utf-8"))
-    }
-    assert {page_id(page) for page in PAGES} - {"README.md"} <= linked
+def test_every_page_is_within_three_clicks() -> None:
+    """Each page is in one list of an index.md, of which docs/conf.py makes the tables of contents."""
+    items = re.compile(r"^(?:- |\| )\[[^]]*\]\(([^):#]+\.md)\)", re.MULTILINE)
+    clicks, lists = {INDEX: 0}, [INDEX]
+    for page in lists:
+        for link in items.findall(page.read_text(encoding="utf-8")):
+            linked = (page.parent / link).resolve()
+            assert linked not in clicks, f"{link} is in two lists"
+            clicks[linked] = clicks[page] + 1
+            lists += [linked] if linked.name == "index.md" else []
+    assert set(clicks) == set(REPOSITORY.glob("docs/**/*.md"))
+    assert max(clicks.values()) <= 3
 
 
-@pytest.mark.parametrize("page", [README, REPOSITORY / "docs/how-it-works.md"], ids=page_id)
+def test_the_readme_leads_to_all_pages() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", README.read_text(encoding="utf-8"))
+    assert {"docs/index.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"} <= set(links)
+
+
+@pytest.mark.parametrize("page", [README, REPOSITORY / "docs/explanation/how-it-works.md"], ids=page_id)
 def test_the_cost_of_distances_is_what_the_design_says(page: Path) -> None:
     design = Design()
     rows = rows_of_table(page, "distance", "radius", "probes", "keys read of a million")
@@ -421,12 +436,12 @@ def test_the_messages_of_the_embedded_server_are_those_of_the_code() -> None:
     code = "".join(file.read_text(encoding="utf-8") for file in REPOSITORY.glob("simsql/server/*.py"))
     # Strings that the compiler joins, without what is put into them.
     code = re.sub(r"\{[^{}]*\}", "...", re.sub(r"\"\s*f?\"", "", code))
-    for message, *_ in rows_of_table(REPOSITORY / "docs/embedded.md", "message"):
+    for message, *_ in rows_of_table(REPOSITORY / "docs/guides/embedded.md", "message"):
         assert message in code
 
 
 def test_the_recipe_and_the_version_are_those_of_the_code() -> None:
-    for name in ("README.md", "docs/fingerprints.md"):
+    for name in ("README.md", "docs/reference/fingerprints.md"):
         assert DEFAULT_RECIPE.id in (REPOSITORY / name).read_text(encoding="utf-8")
     assert f"## [{simsql.__version__}]" in (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
 

@@ -80,7 +80,7 @@ def test_a_package_exports_no_name_of_a_module(package):
 
 @pytest.mark.parametrize("package", [fingerprint, hamming, server], ids=lambda package: package.__name__)
 def test_public_names_are_documented(package):
-    pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")]
+    pages = [REPOSITORY / "README.md", *REPOSITORY.glob("docs/**/*.md")]
     words = {word for page in pages for word in re.findall(r"\w+", page.read_text())}
     assert set(package.__all__) <= words
 

@@ -1,4 +1,4 @@
-"""The programs behind docs/quality.md count right: compared with a direct reading of what they say they count."""
+"""The programs behind docs/explanation/quality.md count what they say: compared with a direct count."""
 
 import random
 import re
@@ -24,7 +24,7 @@ from benchmarks.decisions import (
 )
 from benchmarks.labelled import MissingDataError, find_folder
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "quality.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs/explanation/quality.md"
 
 
 def by_definition(a, b):
@@ -135,10 +135,10 @@ def test_boilerplate_is_left_out_and_judged():
 
 
 def test_the_charts_of_the_page_are_small():
-    images = re.findall(r"\]\((images/.*?)\)", PAGE.read_text(encoding="utf-8"))
+    images = re.findall(r"\]\(\.\./(images/.*?)\)", PAGE.read_text(encoding="utf-8"))
     assert {f"images/{path.name}" for path in charts.IMAGES.glob("quality-*")} == set(images)
     for image in images:
-        path = PAGE.parent / image
+        path = PAGE.parents[1] / image
         assert path.stat().st_size < 100_000
         ElementTree.parse(path)
 

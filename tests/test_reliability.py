@@ -1,4 +1,4 @@
-"""docs/reliability.md: each row names tests that exist, and each kind of fault has a check that can fail."""
+"""docs/explanation/reliability.md: its rows name tests that exist, and each fault has a check that can fail."""
 
 import pytest
 from articles import create_articles

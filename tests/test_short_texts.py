@@ -1,4 +1,4 @@
-"""What docs/fingerprints.md says of short texts is measured by a program that counts right."""
+"""What docs/reference/fingerprints.md says of short texts is measured by a program that counts right."""
 
 import numpy as np
 

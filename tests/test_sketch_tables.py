@@ -1,4 +1,4 @@
-"""The program behind the tables of sketches in docs/quality.md counts right, on a made-up collection."""
+"""The program behind the tables of sketches in docs/explanation/quality.md counts right, on made-up texts."""
 
 from itertools import combinations
 

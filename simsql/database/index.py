@@ -56,8 +56,8 @@ def create_index(
     `design` is chosen by the number of rows if omitted. The id of `recipe` is stored with the index, so that a
     search by text computes the same fingerprints; if yours do not come from texts, pass a name of your own, such
     as "phash64". `scope` lists the unquoted names of up to four columns that confine every search; rows with a
-    null in one of them are not indexed. `storage` is "tables" or "expression", see docs/sql.md; by default,
-    "expression" for partitioned tables and "tables" for others.
+    null in one of them are not indexed. `storage` is "tables" or "expression", see docs/reference/sql.md; by
+    default, "expression" for partitioned tables and "tables" for others.
 
     Raises UsageError for a distance out of range, an unknown storage, and a connection if `concurrently`; and
     sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, not bigint, a table that cannot

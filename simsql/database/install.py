@@ -37,7 +37,7 @@ $simsql$"""
 class Status:
     """The installed version and indexes. `revision` and `version` are None if simsql is not installed.
 
-    `indexes` are the rows of the view `simsql.indexes`, whose columns docs/sql.md describes.
+    `indexes` are the rows of the view `simsql.indexes`, whose columns docs/reference/sql.md describes.
     """
 
     server: str

@@ -11,7 +11,7 @@ from simsql.errors import UsageError
 
 DROP_SIMILARITY = 0.7
 PICTURE_DROP_SIMILARITY = 0.95
-"""The similarity from which on a picture is dropped by default: see docs/images.md for the measurements."""
+"""The similarity from which on a picture is dropped by default: see docs/guides/images.md for the measurements."""
 
 
 class Keep(StrEnum):

@@ -348,7 +348,7 @@ def _digest(parts: Sequence[str]) -> str:
 DEFAULT_RECIPE = Recipe()
 _PHASH = Recipe("phash", (1,), "set")
 
-# The recipes of other programs, bit for bit: docs/compatibility.md lists their versions and calls.
+# The recipes of other programs, bit for bit: docs/reference/compatibility.md lists their versions and calls.
 KNOWN_RECIPES: dict[str, Recipe] = {
     "pypi-simhash": Recipe(
         Pattern(r"[\w\u4e00-\u9fcc]+", characters=True), (4,), "tf", normalise=("lower",), hash="md5low"

@@ -120,7 +120,7 @@ class Fingerprint(Bits64):
         1}`: see `simsql.fingerprint.simhash_parts`. If the column is mapped to a class, the ORM computes the
         fingerprint whenever it inserts an object, or updates one whose source has changed, unless you assigned a
         fingerprint. INSERT statements with the texts also compute it: see the writes that bypass the unit of work
-        in docs/sqlalchemy.md. The fingerprint of a text without words is None.
+        in docs/reference/sqlalchemy.md. The fingerprint of a text without words is None.
     recipe
         How a text becomes a fingerprint; by default, simsql's default recipe.
 

@@ -42,7 +42,7 @@ PACKED = {
     ".bz2": (bz2.compress, bz2.decompress),
     ".xz": (lzma.compress, lzma.decompress),
 }
-PAGE = Path(__file__).parents[2] / "docs/command-line.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/command-line.md"
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 csv.field_size_limit(1 << 30)
 

@@ -1,4 +1,4 @@
-"""The example's two commits as docs/backend.md tells them: over HTTP, on a database with articles in it."""
+"""The example's two commits as docs/guides/backend.md tells them: over HTTP, on a database with articles in it."""
 
 import contextlib
 import random

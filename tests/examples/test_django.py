@@ -1,4 +1,4 @@
-"""The example's two commits as docs/django.md tells them, and every other block of that page."""
+"""The example's two commits as docs/guides/django.md tells them, and every other block of that page."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ for kind, what in json.load(sys.stdin):
             except SystemExit as end:
                 assert not end.code, f"{what}: {end.code}"
         elif kind == "code":
-            exec(compile(what, "docs/django.md", "exec"), names)
+            exec(compile(what, "docs/guides/django.md", "exec"), names)
         else:
             path, body = what
             answer = client.post(path, body, content_type="application/json") if body else client.get(path)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe, simhash, simhash_features, simhash_rows
+from simsql.fingerprint.documents import simhash_texts_and_features
 from simsql.fingerprint.features import IdfTable
 from simsql.fingerprint.vote import _ROWS_AT_ONCE
 
@@ -135,7 +136,8 @@ def test_entries_of_one_place_are_summed_and_the_matrix_is_left_alone():
     assert simhash_rows(entries).tolist() == [simhash_features([("0", 2000), ("1", 750)])]
     assert entries.data.tolist() == [0.25, 2.0, 0.5]
     # Each of the two would be rounded to 0.
-    assert simhash_rows(entries, scale=1).tolist() == [simhash_features([("0", 2), ("1", 1)])]
+    halves = scipy.sparse.csr_array(([0.25, 0.5], [0, 0], [0, 2]), shape=(1, 2))
+    assert simhash_rows(halves, scale=1).tolist() == [simhash_features([("0", 1)])]
 
 
 def test_numbers_of_any_kind_are_weights():
@@ -156,6 +158,18 @@ def test_a_scale_says_what_counts():
         simhash_rows(large, scale=1)
     large.data[0] -= 1
     assert simhash_rows(large, scale=1).tolist() == [simhash_features([("0", 2**52 - 1), ("1", 2**52)])]
+
+
+def test_few_texts_and_features_are_told_apart_exactly():
+    recipe = Recipe(min_features=100, short="exact")
+    found = {
+        simhash_texts_and_features([(text, 1)], features, 1, recipe)
+        for text in ("one two", "one three")
+        for features in (["x"], ["y"], ["x", "x"])
+    }
+    assert len(found) == 6
+    # As stored in databases.
+    assert simhash("one two two", recipe) == 14186409347711753705
 
 
 def test_many_rows_are_the_rows_one_by_one():

@@ -111,7 +111,7 @@ def test_published_values_of_pypi_simhash(shared):
         assert simhash_features(features, PYPI) == case["simhash"]
 
 
-# What simhash-pybind 0.0.3 gave, a build of simhash-cpp, for the calls that docs/compatibility.md shows.
+# What simhash-pybind 0.0.3 gave, a build of simhash-cpp, for the calls that docs/reference/compatibility.md shows.
 @pytest.mark.parametrize(
     ("name", "english", "mixed", "greek"),
     [

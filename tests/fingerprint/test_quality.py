@@ -41,7 +41,7 @@ def test_pairs_of_civil_codes_within_a_distance(codes):
 
 
 def test_the_documentation_shows_what_is_measured(codes, hadiths):
-    shown = (Path(__file__).parents[2] / "docs" / "quality.md").read_text(encoding="utf-8").splitlines()
+    shown = (Path(__file__).parents[2] / "docs/explanation/quality.md").read_text(encoding="utf-8").splitlines()
     recipes = {recipe.id: recipe for recipe in (DEFAULT_RECIPE, Recipe(shingles=(3,), weight="set"))}
     for data in (codes, hadiths):
         found = quality.fingerprint_all(data.texts, recipes)

@@ -100,6 +100,7 @@ def test_small_tables_get_the_default_of_a_million_rows_and_equals_the_fewest_ta
     assert default_design(0, 3, COSTS) == default_design(10**6, 3, COSTS) == Design()
     made = plan(0, 3, costs=COSTS)
     assert made.default.design == Design()
+    assert (made.rows, made.distance) == (0, 3)
     assert made.default in made.choices
     free = Costs(call_us=1, probe_us=0, candidate_us=0, scan_row_us=0, write_table_us=0)
     assert default_design(10**6, 3, free) == Design(2)
@@ -201,12 +202,17 @@ def test_nestings_of_narrow_fingerprints_are_the_best_there_are(width, distance)
         wanted = min(tables for shortest, tables in best.items() if shortest >= prefix_bits)
         found = fewest_tables(prefix_bits, distance, width)
         assert found.tables == wanted
+        assert longest_prefix(wanted, distance, width).tables == wanted
         leads = lead_masks(0, 2**width - 1, distance, found.blocks)
         assert len(leads) == found.tables
         assert min(lead.bit_count() for lead in leads) == found.prefix_bits >= prefix_bits
         for differing in itertools.combinations(range(width), distance):
             pattern = sum(1 << bit for bit in differing)
             assert any(not pattern & lead for lead in leads)
+
+
+def test_one_bit_is_enough():
+    assert fewest_tables(1, 0, 1) == longest_prefix(1, 0, 1)
 
 
 def test_a_nesting_that_simsql_cannot_make_has_no_design():
@@ -228,6 +234,9 @@ def test_a_nesting_that_simsql_cannot_make_has_no_design():
         (lambda: default_design(-1, 3), ValueError, "rows must be between 0 and"),
         (lambda: fewest_tables(62, 3), ValueError, "prefix_bits must be between 0 and 61, not 62"),
         (lambda: fewest_tables(1, 65), ValueError, "distance must be between 0 and 64, not 65"),
+        (lambda: fewest_tables(1, 0, 0), ValueError, "^width must be between 1 and 64, not 0"),
+        (lambda: longest_prefix(1, 0, 65), ValueError, "^width must be between 1 and 64, not 65"),
+        (lambda: longest_prefix(1, 9, 8), ValueError, "^distance must be between 0 and 8, not 9"),
         (lambda: longest_prefix(0, 3), ValueError, "tables must be between 1 and .*, not 0"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The job lines of docs/monitoring.md, as pg_cron and cron run them."""
+"""The job lines of docs/guides/monitoring.md, as pg_cron and cron run them."""
 
 import re
 import tempfile
@@ -16,7 +16,7 @@ from simsql.database.connect import open_engine
 from simsql.database.install import install_schema
 from simsql.server.postgres_server import PostgresServer
 
-PAGE = (REPOSITORY / "docs/monitoring.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs/guides/monitoring.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The privileges in docs/permissions.md are sufficient, and each of them is necessary."""
+"""The privileges in docs/reference/permissions.md are sufficient, and each of them is necessary."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from internals import begin_build
 from program import run
 from psycopg import errors
 
-PAGE = REPOSITORY / "docs/permissions.md"
+PAGE = REPOSITORY / "docs/reference/permissions.md"
 FUNCTIONS = {row[0].strip("`"): row[2] for row in rows_of_table(PAGE, "object", "purpose", "least privileges")}
 STATEMENTS = {row[0].strip("`"): row[1] for row in rows_of_table(PAGE, "statement", "least privileges")}
 COMMANDS = {row[0].strip("`"): row[1] for row in rows_of_table(PAGE, "command", "least privileges")}

@@ -1,4 +1,4 @@
-"""Writes that bypass the unit of work, as docs/sqlalchemy.md lists them: computed, NULL or unchanged.
+"""Writes that bypass the unit of work, as docs/reference/sqlalchemy.md lists them: computed, NULL or unchanged.
 
 With the trigger of simsql.clear_on_change, no fingerprint stays unchanged.
 """
@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from simsql import simhash, sketch
 from simsql.sqlalchemy import Fingerprint, Sketch
 
-PAGE = Path(__file__).parents[2] / "docs" / "sqlalchemy.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/sqlalchemy.md"
 WORDS = "Errors should never pass silently. Unless explicitly silenced."
 OTHER = "In the face of ambiguity, refuse the temptation to guess."
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(REPOSITORY.glob("docs/*.md"))]
-BACKEND, DJANGO = (REPOSITORY / "docs" / name for name in ("backend.md", "django.md"))
+PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(REPOSITORY.glob("docs/**/*.md"))]
+BACKEND, DJANGO = (REPOSITORY / "docs/guides" / name for name in ("backend.md", "django.md"))
 FILE_NAME = re.compile(r"(?:#|--) ([\w/]+\.(?:py|sh|sql))\n")
 LANGUAGES = {"sql", "python", "console", "sh", "text", "diff", "yaml"}
 

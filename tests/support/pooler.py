@@ -80,7 +80,7 @@ def run_pooler(data_folder: Path, mode: str = "transaction") -> Iterator[Pooler]
 
 @contextlib.contextmanager
 def run_suited_pooler(data_folder: Path) -> Iterator[Pooler]:
-    """Start a pooler to which every engine of this process connects as docs/poolers.md says."""
+    """Start a pooler to which every engine of this process connects as docs/guides/poolers.md says."""
     with run_pooler(data_folder) as pooler:
 
         def suit(dialect: Dialect, record: object, arguments: object, options: dict[str, Any]) -> None:

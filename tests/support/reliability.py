@@ -24,7 +24,7 @@ from internals import key_tables
 from psycopg import sql
 
 TESTS = Path(__file__).parents[1]
-PAGE = TESTS.parent / "docs/reliability.md"
+PAGE = TESTS.parent / "docs/explanation/reliability.md"
 _TABLE = re.compile(r"(<!-- made by make reliability -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _HEADER = "| fault or misuse | tried | lost | wrong | tests |\n|---|---|---|---|---|\n"
 
@@ -182,7 +182,7 @@ def read_page() -> list[Row]:
         if line.startswith("| ") and line + "\n" not in _HEADER:
             kind, tried, lost, wrong, files = (cell.strip() for cell in line.strip("|").split("|"))
             numbers = (int(cell.replace(",", "")) for cell in (tried, lost, wrong))
-            rows.append(Row(kind, *numbers, set(re.findall(r"\(\.\./tests/([^)]+)\)", files))))
+            rows.append(Row(kind, *numbers, set(re.findall(r"\(\.\./\.\./tests/([^)]+)\)", files))))
     return rows
 
 
@@ -191,7 +191,7 @@ def as_table(counts: Mapping[str, Iterable[int]], kinds: Mapping[str, Kind]) -> 
     before = {row.kind: row[1:4] for row in read_page()}
     lines = []
     for name in sorted(kinds, key=lambda name: list(before).index(name) if name in before else len(before)):
-        files = ", ".join(f"[{file}](../tests/{file})" for file in sorted(kinds[name].files))
+        files = ", ".join(f"[{file}](../../tests/{file})" for file in sorted(kinds[name].files))
         figures = " | ".join(f"{count:,}" for count in counts.get(name) or before.get(name, (0, 0, 0)))
         lines.append(f"| {name} | {figures} | {files} |\n")
     return _HEADER + "".join(lines)

@@ -86,12 +86,11 @@ class Results:
     def clusters(self) -> Iterator[list[StoredDocument]]:
         """Yield the documents of each cluster, the largest first. Works in later transactions, too."""
         members = _members()
-        rows = self._connection.execute(
-            select(members).order_by(members.c.cluster, members.c.id).execution_options(yield_per=10_000)
-        )
-        documents = (StoredDocument(*row) for row in rows)
-        for _, cluster in groupby(documents, key=attrgetter("cluster")):
-            yield list(cluster)
+        in_order = select(members).order_by(members.c.cluster, members.c.id).execution_options(yield_per=10_000)
+        with self._connection.execute(in_order) as rows:
+            documents = (StoredDocument(*row) for row in rows)
+            for _, cluster in groupby(documents, key=attrgetter("cluster")):
+                yield list(cluster)
 
     def find_named(self, name: str) -> Sequence[int]:
         """Return the ids of the documents of this name or, if there are none, at this place."""
