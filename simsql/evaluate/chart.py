@@ -12,7 +12,7 @@ _LEGEND = 26  # the height of a row of names, and its distance from the plots
 _COLUMNS = 2
 _TICKS = 5
 # Colours that people who do not see red or green can tell apart: M. Okabe, K. Ito, 2008.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _STYLE = """\
 text { font: 12px system-ui, sans-serif; fill: #222 } .title { font-size: 14px; font-weight: 600 }
 .page { fill: #fff } .grid { stroke: #ddd } .middle { text-anchor: middle } .end { text-anchor: end }
@@ -70,7 +70,7 @@ def draw_chart(panels: Sequence[Panel], columns: int = _COLUMNS) -> str:
         parts.append("</svg>")
     x, y = _LEFT, bottom + _LEGEND // 2
     for name in names:
-        needed = 54 + 7 * len(name)
+        needed = 42 + round(6.6 * len(name))
         if x > _LEFT and x + needed > width:
             x, y = _LEFT, y + _LEGEND
         parts.append(f'<line x1="{x}" y1="{y}" x2="{x + 24}" y2="{y}" stroke="{colours[name]}" stroke-width="3"/>')
@@ -80,7 +80,7 @@ def draw_chart(panels: Sequence[Panel], columns: int = _COLUMNS) -> str:
 
 
 def svg_file(width: int, height: int, title: str, parts: Iterable[str], style: str = "") -> str:
-    """Return an SVG file of this size in pixels, with a page behind its parts that is light or dark, as the reader's."""
+    """Return an SVG file of this size in pixels, on a page that is light or dark as the reader prefers."""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
