@@ -85,6 +85,7 @@ $create$, jsonb_build_object('calls', calls[1]));
 END
 $do$;
 
+COMMENT ON TYPE simsql.match IS 'a fingerprint of a row, and its distance in bits from the one that was searched for';
 COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
     'every fingerprint within the distance, once each, nearest first; '
     'only fingerprints of rows in the table or the scope';

@@ -127,6 +127,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON TYPE simsql.query_match IS
+    'one of the fingerprints that were searched for, a fingerprint of a row, and their distance in bits';
 COMMENT ON FUNCTION simsql.near_many(regclass, bigint[], integer, text, jsonb) IS
     'the matches of simsql.near for each of these fingerprints; duplicates are searched for once';
 
