@@ -1,4 +1,4 @@
-"""The programs behind docs/explanation/quality.md count what they say, and the pictures are those that are drawn."""
+"""The programs behind docs/explanation/quality.md count what they say, and pictures are what their code draws."""
 
 import random
 import re
