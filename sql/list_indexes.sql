@@ -1,7 +1,6 @@
 -- simsql.indexes: one row for each index.
 
--- To add a column, append it here and describe it in docs/reference/sql.md. `simsql index list` prints those that
--- simsql/cli/index.py names.
+-- To add a column, append it and its comment here. `simsql index list` prints those that simsql/cli/index.py names.
 CREATE OR REPLACE VIEW simsql.indexes AS
 SELECT r.id,
        r.table_name,

@@ -35,7 +35,7 @@ PUBLIC = {
 _INDEX = """# Names in Python
 
 Every function and class that you can import, and the types that they return. Packages that are not listed here
-are for simsql itself and change without notice.
+are for simsql itself and change without notice, except those for [other engines](../../explanation/scale.md).
 
 | package | contents |
 |---|---|
