@@ -42,6 +42,7 @@ add_module_names = False
 python_use_unqualified_type_names = True
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
+maximum_signature_line_length = 100
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 # What runs the examples is not a lexer: some blocks are neither quite SQL nor quite a console.
