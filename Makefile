@@ -22,7 +22,7 @@ MINUTES ?= 10
 SEED ?=
 CRASH ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint docs docs-links dist format reference trial ddl drops fuzz quality bench load clean
+.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint docs docs-links dist format reference trial ddl drops fuzz quality pictures bench load clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -150,6 +150,9 @@ quality: $(READY) ## measure recipes and decisions on texts in three scripts: ma
 	$(BIN)/python -m benchmarks.sketches
 	$(BIN)/python -m benchmarks.templates
 	$(BIN)/python -m benchmarks.boilerplate
+
+pictures: $(READY) ## draw the pictures of how simsql works into docs/images
+	$(BIN)/python -m benchmarks.diagrams
 
 $(BENCH_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[embedded,bench]'
