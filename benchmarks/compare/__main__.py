@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,7 @@ import typer
 from benchmarks.compare import documents as files
 from benchmarks.compare import fingerprints, texts
 from benchmarks.compare.corpus import Labelled, generate, read_labelled
-from benchmarks.compare.servers import start, start_with
+from benchmarks.compare.servers import Server, start, start_with
 from benchmarks.compare.table import table
 from benchmarks.environment import describe_machine
 from benchmarks.figures import markdown_line
@@ -30,8 +31,8 @@ MACHINE = ("processor", "cores", "memory", "load average at the start", "system"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-def compare(corpus: Labelled, rows: int, queries: int, seed: int, *, peers: bool = True) -> None:
-    """Print the tables, and on stderr what goes on. Raises WrongResultError, and SimsqlError without a server."""
+def compare(corpus: Labelled, server: Server, rows: int, queries: int, seed: int, *, peers: bool = True) -> None:
+    """Print the tables, and on stderr what goes on. Raises WrongResultError."""
     began = time.monotonic()
     missing = []
 
@@ -45,24 +46,22 @@ def compare(corpus: Labelled, rows: int, queries: int, seed: int, *, peers: bool
     similar = corpus.judge(corpus.similar)
     print(f"texts: {len(corpus.texts):,} ({corpus.name}), {corpus.megabytes:.1f} MB")
     print(f"pairs with the same label: {similar.wanted:,}; with a similarity of 0.6 or more: {similar.found:,}")
-    with start(rows) as server:
-        print(f"PostgreSQL: {server.version}")
-        outcomes = list(files.measure(corpus, server, peers, say))
-        print("\n### All near-duplicates of the corpus\n")
-        print("\n".join(table([outcome.row for outcome in outcomes])), flush=True)
-        print("\nThe pairs as each tool found them, before they became clusters:\n")
-        print(markdown_line(["tool", "precision", "recall", "F1", "of the similar pairs"]))
-        print("\n".join(["| --- |" + " ---: |" * 4, *(markdown_line(outcome.cells()) for outcome in outcomes)]))
-        print(f"\n### Rows within distance {fingerprints.DISTANCE} of a fingerprint, of {rows:,}\n")
-        found = fingerprints.measure(corpus, server, rows, queries, seed, peers, say)
-        print("\n".join(table(list(found))), flush=True)
-        with start_with("pg_trgm", rows, server) as other:
-            trigrams = other is not server or server.has_extension("pg_trgm")
-            if peers and not trigrams:
-                say("pg_trgm: not installed")
-            print(f"\n### Rows with a similar text, of {len(corpus.texts):,}, in PostgreSQL {other.version}\n")
-            found = texts.measure(corpus, other, queries, seed, peers and trigrams, say)
-            print("\n".join(table(list(found))), flush=True)
+    print(f"PostgreSQL: {server.version}")
+    outcomes = list(files.measure(corpus, server, peers, say))
+    print("\n### All near-duplicates of the corpus\n")
+    print("\n".join(table([outcome.row for outcome in outcomes])), flush=True)
+    print("\nThe pairs as each tool found them, before they became clusters:\n")
+    print(markdown_line(["tool", "precision", "recall", "F1", "of the similar pairs"]))
+    print("\n".join(["| --- |" + " ---: |" * 4, *(markdown_line(outcome.cells()) for outcome in outcomes)]))
+    print(f"\n### Rows within distance {fingerprints.DISTANCE} of a fingerprint, of {rows:,}\n")
+    found = fingerprints.measure(corpus, server, rows, queries, seed, peers, say)
+    print("\n".join(table(list(found))), flush=True)
+    with start_with("pg_trgm", rows, server) if peers else nullcontext(server) as other:
+        trigrams = peers and other.has_extension("pg_trgm")
+        if peers and not trigrams:
+            say("pg_trgm: not installed")
+        print(f"\n### Rows with a similar text, of {len(corpus.texts):,}, in PostgreSQL {other.version}\n")
+        print("\n".join(table(list(texts.measure(corpus, other, queries, seed, trigrams, say)))), flush=True)
     load = " ".join(f"{load:.2f}" for load in os.getloadavg())
     print(f"\nseconds: {time.monotonic() - began:.0f}; load average at the end: {load}", *missing, sep="\n")
 
@@ -84,7 +83,8 @@ def main(
     os.environ.pop("SIMSQL_DATABASE", None)  # simsql dedup would keep the texts there
     corpus = read_labelled(file, documents) if file else generate(documents or 20_000, seed)
     try:
-        compare(corpus, rows, queries, seed, peers=peers)
+        with start(rows) as server:
+            compare(corpus, server, rows, queries, seed, peers=peers)
     except WrongResultError as error:
         print(f"WRONG RESULT: {error}", file=sys.stderr)
         sys.exit(1)

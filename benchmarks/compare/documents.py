@@ -18,7 +18,7 @@ from benchmarks.compare.table import Row, shares
 from benchmarks.oracle import WrongResultError
 
 _ROUNDS = 3
-_SLOW = 20.0  # processor seconds from which on one round is enough
+_SLOW = 5.0  # processor seconds from which on one round is enough
 _NO_SERVER = "nothing: in memory"
 _SIMSQL = (sys.executable, "-c", "from simsql.cli import main; main()", "dedup")
 

@@ -42,17 +42,15 @@ class Server:
     def processor_seconds(self) -> float:
         """Return the processor time of all processes that the server has had; 0 where there is no /proc."""
         try:
-            backend = _stat(self.connection.info.backend_pid)
+            postmaster = int(_stat(self.connection.info.backend_pid)[1])
+            children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text(encoding="utf-8").split()
         except OSError:
             return 0.0
-        postmaster = int(backend[1])
-        # Those that have ended count in the last two of the postmaster's.
+        # Processes that have ended count in the last two of the postmaster's.
         ticks = sum(map(int, _stat(postmaster)[11:15]))
-        for folder in Path("/proc").glob("[0-9]*"):
+        for child in children:
             with contextlib.suppress(OSError):
-                found = _stat(int(folder.name))
-                if int(found[1]) == postmaster:
-                    ticks += sum(map(int, found[11:13]))
+                ticks += sum(map(int, _stat(int(child))[11:13]))
         return ticks / _TICKS
 
 
