@@ -127,7 +127,7 @@ $(DIST_READY): $(READY)
 dist: $(DIST_READY) ## build the release, check it, and try it with each Python from 3.11 on that is here
 	$(BIN)/python tests/dist.py
 
-reference: $(READY) ## write the reference of the commands into docs/reference/command-line.md
+reference: $(READY) ## write the reference of the commands and the Python names into docs/reference/
 	PYTHONPATH=tests/support $(BIN)/python tests/test_docs.py
 
 format: $(READY) ## lay the code out

@@ -150,7 +150,16 @@ def by_components(corpus: Corpus, pairs: Sequence[Pair]) -> Outcome:
 
 def by_program(corpus: Corpus, pairs: SimilarPairs, distance: int) -> Outcome:
     """Run `simsql dedup` at a distance; `pairs` are those that it finds similar."""
-    cluster = list(range(len(corpus.texts)))
+    cluster, kept = run_program(corpus.texts, "--distance", str(distance))
+    return Outcome(cluster, kept, _places(pairs))
+
+
+def run_program(texts: Sequence[str], *options: str) -> tuple[list[int], list[int]]:
+    """Run `simsql dedup`; return for each text a number of its cluster, and the place of the text that is kept.
+
+    A text in no cluster has a number of its own, and is kept.
+    """
+    cluster = list(range(len(texts)))
     kept = cluster.copy()
     # Not below the folder of somebody: as root, the server runs as another user.
     with tempfile.TemporaryDirectory(prefix="simsql-benchmarks-") as name:
@@ -158,13 +167,11 @@ def by_program(corpus: Corpus, pairs: SimilarPairs, distance: int) -> Outcome:
         folder.chmod(0o711)
         source, target = folder / "documents.jsonl", folder / "clusters.jsonl"
         with source.open("w", encoding="utf-8") as file:
-            file.writelines(
-                json.dumps({"id": place, "text": text}) + "\n" for place, text in enumerate(corpus.texts)
-            )
+            file.writelines(json.dumps({"id": place, "text": text}) + "\n" for place, text in enumerate(texts))
         program = [sys.executable, "-c", "from simsql.cli import main; main()"]
         variables = {name: value for name, value in os.environ.items() if name != "SIMSQL_DATABASE"}
         subprocess.run(
-            [*program, "dedup", source, "--output", target, "--quiet", "--distance", str(distance)],
+            [*program, "dedup", source, "--output", target, "--quiet", *options],
             check=True,
             env={"SIMSQL_HOME": str(folder / "home")} | variables,
         )
@@ -173,7 +180,7 @@ def by_program(corpus: Corpus, pairs: SimilarPairs, distance: int) -> Outcome:
             for member in found["members"]:
                 cluster[int(member["id"])] = -found["cluster"]
                 kept[int(member["id"])] = int(member["kept"])
-    return Outcome(cluster, kept, _places(pairs))
+    return cluster, kept
 
 
 def _places(pairs: SimilarPairs) -> set[Pair]:

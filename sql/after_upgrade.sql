@@ -1,7 +1,7 @@
 -- The last step of an upgrade: it replaces the functions, triggers and policies of existing indexes by those
 -- that create_index makes now.
 --
--- Faults of an index remain, for verify to report and repair to mend. A missing trigger is not created. A
+-- Faults of an index remain, for verify to report and repair to remove. A missing trigger is not created. A
 -- trigger that was disabled or altered does not become enabled, so searches refuse the index.
 
 DO $$

@@ -66,6 +66,10 @@ BEGIN
                             format_type(attribute.atttypid, attribute.atttypmod),
                             CASE WHEN named = ANY (columns) THEN 'bigint' ELSE 'text' END
                 USING ERRCODE = 'datatype_mismatch';
+        ELSIF named = ANY (columns) AND named = ANY (text_columns) THEN
+            RAISE EXCEPTION 'simsql: column % of % cannot hold the texts and what is computed from them',
+                            quote_ident(named), table_name
+                USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the column that holds the texts.';
         END IF;
     END LOOP;
     IF NOT EXISTS (SELECT FROM simsql._primary_key(table_name)) THEN

@@ -1,5 +1,5 @@
--- What is wrong with an index. This is the one answer: searches raise it, simsql.indexes shows it, verify
--- lists it, and repair mends it.
+-- The faults of an index. They are found here alone: searches raise them, simsql.indexes shows them, verify
+-- lists them, and repair removes them.
 --
 -- It comes from the catalogue, needs no privileges, and reads no rows. Keys that are missing are not here:
 -- verify compares keys with rows. Keys without rows are not faults: see superfluous_keys.

@@ -87,9 +87,9 @@ BEGIN
     PERFORM simsql._check_no_concurrent_change(table_id, caller);
     EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', name, mode);
     IF to_regclass(name) IS DISTINCT FROM table_id THEN
-        RAISE EXCEPTION 'simsql.%: table % was renamed while it was waited for', caller, name
+        RAISE EXCEPTION 'simsql.%: table % was renamed while this statement waited for it', caller, name
             USING ERRCODE = 'undefined_table',
-                  HINT = 'Run it again with the name of the table that you mean.';
+                  HINT = 'Run it again, and name the table that you mean.';
     END IF;
     IF mode <> 'SHARE UPDATE EXCLUSIVE'
        AND (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_id) = 'p'

@@ -29,7 +29,7 @@ BEGIN
 END
 $$;
 
--- The fingerprints of all rows of an indexed table, or of a scope, in pieces of so many pages. Called in a
+-- The fingerprints of all rows of an indexed table, or of a scope, in pieces of `pages` pages. Called in a
 -- select list, not in FROM, it makes one piece at a time. The last piece is open-ended: the table may have
 -- grown between measuring it and the first scan, which locks it.
 CREATE OR REPLACE FUNCTION simsql._packed_pieces(

@@ -26,7 +26,9 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege',
                   HINT = 'Call it as the owner of indexes, or as a superuser for all of them.';
     END IF;
-    RETURN jsonb_build_object('until', clock_timestamp() + time_limit, 'goes_on', true, 'left', indexes,
+    -- PostgreSQL has no timestamps later than some 290,000 years from now.
+    RETURN jsonb_build_object('until', clock_timestamp() + least(time_limit, interval '100 years'),
+                              'goes_on', true, 'left', indexes,
                               'verified', 0, 'vacuumed', 0, 'skipped', 0, 'failures', '[]'::jsonb);
 END
 $$;
@@ -41,22 +43,22 @@ DECLARE
 BEGIN
     RAISE NOTICE 'simsql.maintain: %', concat_ws(
         ', ', 'indexes verified: ' || (state ->> 'verified'), 'vacuumed: ' || (state ->> 'vacuumed'),
-        'skipped: ' || (state ->> 'skipped'), 'left when the time was over: ' || nullif(waiting, 0));
+        'skipped: ' || (state ->> 'skipped'), 'left at the time limit: ' || nullif(waiting, 0));
     IF failures > 0 THEN
-        RAISE EXCEPTION 'simsql.maintain: % % not in order: %', failures,
-                        CASE failures WHEN 1 THEN 'index is' ELSE 'indexes are' END,
+        RAISE EXCEPTION 'simsql.maintain: failed for % %: %', failures,
+                        CASE failures WHEN 1 THEN 'index' ELSE 'indexes' END,
                         (SELECT string_agg(f ->> 'problem', '; ') FROM jsonb_array_elements(state -> 'failures') AS f)
             -- The code of the failures, if they have the same.
             USING ERRCODE = (SELECT CASE count(DISTINCT f ->> 'code') WHEN 1 THEN min(f ->> 'code') ELSE '55000' END
                                FROM jsonb_array_elements(state -> 'failures') AS f),
-                  HINT = (SELECT coalesce(string_agg(DISTINCT f ->> 'hint', ' '), 'Mend it, and call it again.')
+                  HINT = (SELECT coalesce(string_agg(DISTINCT f ->> 'hint', ' '), 'Repair it, then call it again.')
                             FROM jsonb_array_elements(state -> 'failures') AS f);
     END IF;
 END
 $$;
 
 -- Begins with an index: verifies it, and returns the state of the vacuum that it needs; null if it needs none.
--- Raises an error if it has a fault: what is missing must be mended first.
+-- Raises an error if it has a fault: what is missing must be repaired first.
 CREATE OR REPLACE FUNCTION simsql._maintain_index(index simsql.registry, is_limited boolean)
 RETURNS simsql._vacuum_state
 LANGUAGE plpgsql
@@ -66,7 +68,6 @@ DECLARE
     advice record;
     vacuum simsql._vacuum_state;
 BEGIN
-    PERFORM simsql._hold(index.table_id);
     findings := ARRAY(SELECT v FROM simsql._verify_index(index, sampled => true) AS v);
     IF findings <> '{}' THEN
         RAISE EXCEPTION USING
@@ -120,10 +121,16 @@ BEGIN
     SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = (state -> 'left' ->> 0)::integer;
     IF FOUND THEN
         BEGIN
-            IF vacuum IS NULL THEN
+            PERFORM simsql._hold(index.table_id);
+            -- Others may have changed or dropped it while this waited, or since the last batch.
+            SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index.id;
+            IF index.id IS NULL THEN
+                vacuum := NULL;
+            ELSIF vacuum IS NULL THEN
                 vacuum := simsql._maintain_index(index, time_limit IS NOT NULL);
                 done := 'verified';
             ELSE
+                PERFORM simsql._check_sound(index);
                 vacuum := simsql._vacuum_batch(index.table_id, index.column_name, vacuum);
                 done := CASE WHEN vacuum.finished THEN 'vacuumed' END;
             END IF;
@@ -140,6 +147,8 @@ BEGIN
                     'problem', format('%s(%I): %s', index.table_name, index.column_name, message),
                     'hint', nullif(hint, ''), 'code', code), insert_after => true);
         END;
+    ELSE
+        vacuum := NULL;
     END IF;
     IF done IS NOT NULL THEN
         state := state || jsonb_build_object(done, (state ->> done)::integer + 1);
@@ -149,6 +158,10 @@ BEGIN
         RETURN jsonb_set(state, '{left}', (state -> 'left') - 0) - 'vacuum';
     END IF;
     RETURN state || jsonb_build_object('vacuum', vacuum);
+EXCEPTION
+    WHEN lock_not_available THEN
+        RAISE EXCEPTION 'simsql.maintain: another session has locked simsql.registry, as an upgrade of simsql does'
+            USING ERRCODE = 'lock_not_available', HINT = 'What it has done so far is committed. Call it again.';
 END
 $$;
 

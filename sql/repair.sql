@@ -1,4 +1,4 @@
--- repair: mends what verify finds.
+-- Repairs what verify finds.
 
 -- Updates the registered names of a table and its indexed columns. Columns may have swapped names, so the old
 -- names are replaced first, by names of 64 characters, which no column can have.
@@ -34,7 +34,7 @@ BEGIN
 END
 $$;
 
--- Mends the faults that have nothing to do with the storage. The names have been followed.
+-- Repairs the faults that have nothing to do with the storage. The names have been followed.
 CREATE OR REPLACE FUNCTION simsql._mend(index simsql.registry, faults simsql._fault[]) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -168,4 +168,4 @@ END
 $$;
 
 COMMENT ON FUNCTION simsql.repair(regclass) IS
-    'mend the faults that simsql.verify finds, in this transaction, and return them; writers wait';
+    'repair the faults that simsql.verify finds, in this transaction, and return them; writers wait';

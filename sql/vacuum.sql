@@ -60,14 +60,24 @@ $$;
 
 -- Keeps others from dropping or renaming the table, its columns and its indexes until the end of the
 -- transaction. drop_index locks the table first, so whoever uses its keys must do so too. Should the name
--- belong to a view by now, PostgreSQL must not even plan it: hence TABLESAMPLE.
+-- belong to a view by now, PostgreSQL must not even plan it: hence TABLESAMPLE. Whoever renames the table between
+-- two batches makes this wait, and fail by the old name: then it looks again.
 CREATE OR REPLACE FUNCTION simsql._hold(table_name regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    IF (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name) IN ('r', 'p') THEN
-        EXECUTE format('SELECT FROM ONLY %s AS t TABLESAMPLE system (0) LIMIT 0', table_name);
-    END IF;
+    FOR look IN 1 .. 3 LOOP
+        BEGIN
+            IF (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name) IN ('r', 'p') THEN
+                EXECUTE format('SELECT FROM ONLY %s AS t TABLESAMPLE system (0) LIMIT 0', table_name);
+            END IF;
+            RETURN;
+        EXCEPTION WHEN undefined_table THEN
+            IF look = 3 THEN
+                RAISE;
+            END IF;
+        END;
+    END LOOP;
 END
 $$;
 

@@ -31,7 +31,7 @@ import servers  # noqa: E402
 from sql_mutations import mutations  # noqa: E402
 
 # These need another installation of simsql, or too long.
-_UNSUITABLE = ("citus", "dump", "partman", "plpgsql_check", "replication", "settings", "trial")
+_UNSUITABLE = ("citus", "ddl", "dump", "partman", "plpgsql_check", "replication", "settings", "trial")
 _UNCOUNTED = {
     "_searched_index": "_searchable",
     "_unsearchable": "_searchable",
@@ -224,8 +224,8 @@ class Mutants:
             finally:
                 connection.close()
         server._disconnect(servers.TEMPLATE)
-        for template in server._templates.values():
-            server.execute(f"DROP DATABASE IF EXISTS {template} WITH (FORCE)")
+        # Those, too, that a test could not fill.
+        _drop_databases(server, servers.TEMPLATE + r"\_%")
         server._templates.clear()
         return True
 
@@ -269,17 +269,20 @@ class Mutants:
 
     def _clean(self, server: servers.Server) -> None:
         """Drop what a test that failed has left behind."""
+        _drop_databases(server, r"test\_%")
         administration = server._administration
-        for (name,) in administration.execute(
-            "SELECT datname FROM pg_database WHERE datname LIKE 'test\\_%'"
-        ).fetchall():
-            with contextlib.suppress(psycopg.Error):
-                administration.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
         for (name,) in administration.execute(
             "SELECT rolname FROM pg_roles WHERE rolname LIKE 'role\\_%'"
         ).fetchall():
             with contextlib.suppress(psycopg.Error):
                 administration.execute(f'DROP ROLE "{name}"')
+
+
+def _drop_databases(server: servers.Server, like: str) -> None:
+    names = server._administration.execute("SELECT datname FROM pg_database WHERE datname LIKE %s", [like])
+    for (name,) in names.fetchall():
+        with contextlib.suppress(psycopg.Error):
+            server._administration.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 def _program(item: pytest.Item) -> servers.Program | None:

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +18,17 @@ import oracle
 import pytest
 from citus import Citus
 
-from benchmarks import bars, data, load, mixture, pgbench, storages, upkeep
+from benchmarks import bars, cost, data, load, mixture, pgbench, storages, upkeep
 from benchmarks.__main__ import ALL, SECTIONS, WITHOUT_SERVER, measure
 from benchmarks.figures import Figure, Report, format_value, read_report
 from benchmarks.harness import Bench, Options, Run, Target
 from benchmarks.oracle import Oracle, WrongResultError
 from benchmarks.sections import citus as citus_section
 from benchmarks.sections import memory, near
+from benchmarks.server import run_server
 from benchmarks.tables import markdown, section_table
 from simsql.errors import SimsqlError
+from simsql.hamming import Design
 from simsql.server.binaries import bundled_programs
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -149,6 +152,30 @@ def test_storages_are_measured_step_by_step(options: Options) -> None:
                 assert figure.checked
     assert figures["tables"] == figures["expression"] > figures["3 partitions"] > figures["3 scopes"]
     assert "another column of every fifth row updated" in figures["no index"]
+
+
+def test_costs_are_measured_and_searches_checked(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "_QUERIES", 5)
+    monkeypatch.setattr(cost, "_ROUNDS", 3)
+    values = data.make_fingerprints(options.rows, options.seed)
+    cases = [*cost.CASES[:2], cost.Case(storage="tables", design=Design(2), changes=True)]
+    settings = cost._SETTINGS | {"fsync": "off"}  # there are many checkpoints
+    with run_server(options.folder, options.rows, 0, settings) as cluster:
+        bare, plain, indexed = found = [cost.measure(cluster, case, values, options.seed) for case in cases]
+        monkeypatch.setattr(cost, "Oracle", lambda values: Oracle(values[::2]))
+        with pytest.raises(WrongResultError, match="finds"):
+            cost.measure(cluster, cases[2], values, options.seed)
+    log = [(costs.together.log, costs.after_checkpoint.log) for costs in found]
+    assert 0 < log[0][0] < log[1][0] < log[2][0]
+    assert all(pages > 2 * rows for rows, pages in log[1:])
+    assert bare.column_bytes == plain.index_bytes == 0 < plain.column_bytes < indexed.index_bytes
+    assert indexed.changed[0].log > plain.changed[0].log > 0
+    assert indexed.built.processor > 0 < indexed.built.memory
+    for searched in (indexed.searched, indexed.before_upkeep):
+        assert all(searched[distance].blocks > 0 for distance in cost.DISTANCES)
+    lines = [line for line in cost.tables(found, options.rows) if line.startswith("|")]
+    assert sum("| 2 |" in line for line in lines) == 5
+    assert all(line.count("|") == titles.count("|") for titles, line in pairwise(lines) if "---" in titles)
 
 
 def test_load_is_measured_and_the_index_followed(

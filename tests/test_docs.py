@@ -3,7 +3,7 @@
 Fenced blocks by language:
 
 - sql: statement by statement, one database for a page. A comment `--> 1` behind a statement is
-  its result, cells separated by ` | `.
+  its result, cells separated by ` | `. In the tutorial and the guides, commands and Python use the same database.
 - python: one namespace for a page, as it stands or in doctest's style.
 - console: lines after `$ ` run in bash, in one folder for a page; the lines below them are their output. With sh
   all lines are commands. Lines that install or make something are looked up, not run.
@@ -17,7 +17,7 @@ The changes (diff) and commands of docs/guides/backend.md and docs/guides/django
 
 `...` stands for any text, as in doctest. The database of the pages' examples is a database of an embedded server.
 
-Run as a program, this file writes the reference in docs/reference/command-line.md anew.
+Run as a program, this file writes the reference in docs/reference/command-line.md and docs/reference/python/ anew.
 """
 
 import contextlib
@@ -39,6 +39,7 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
+import reference
 import typer
 import yaml
 from documentation import (
@@ -72,16 +73,19 @@ README, COMMANDS, SQL = (
     REPOSITORY / name for name in ("README.md", "docs/reference/command-line.md", "docs/reference/sql.md")
 )
 INDEX = REPOSITORY / "docs/index.md"
+HOW_IT_WORKS = REPOSITORY / "docs/explanation/how-it-works.md"
+# Their SQL, commands and Python use one database.
+MIXED = [page for page in PAGES if page_id(page).startswith(("docs/guides/", "docs/tutorial.md"))]
 MEMORY = Path("/dev/shm")
 EXAMPLE_URL = "postgresql://me@localhost/app"
 # From which text on the reference is made from the commands, and to where.
 REFERENCE = re.compile(r"(<!-- made by tests/test_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
-def pages_with(*languages: str) -> pytest.MarkDecorator:
+def pages_with(*languages: str, pages: Sequence[Path] = PAGES) -> pytest.MarkDecorator:
     chosen = [
         page
-        for page in PAGES
+        for page in pages
         if any(block.language in languages and not block.file for block in read_blocks(page))
     ]
     chosen = [page for page in chosen if page not in (BACKEND, DJANGO)]
@@ -148,7 +152,7 @@ def run_sql(connection: psycopg.Connection, block: Block) -> None:
             assert_output(as_table(rows), as_table(read_table(block.output)), block)
 
 
-@pages_with("sql")
+@pages_with("sql", pages=[page for page in PAGES if page not in MIXED])
 def test_sql_does_what_the_pages_say(page: Path, connection: psycopg.Connection) -> None:
     connection.add_notice_handler(lambda _: None)
     for block in read_blocks(page):
@@ -324,12 +328,25 @@ def run_python(block: Block, names: dict[str, Any], url: str) -> None:
         assert_output(printed.getvalue(), block.output or "", block)
 
 
-@pages_with("python", "console", "sh")
+@pages_with("python", "console", "sh", pages=[page for page in PAGES if page not in MIXED])
 def test_commands_and_python_do_what_the_pages_say(page: Path, workplace: Path, example_url: str) -> None:
+    run_page(page, example_url)
+
+
+@pages_with("python", "console", "sh", "sql", pages=MIXED)
+def test_guides_do_what_they_say(page: Path, workplace: Path, example_url: str) -> None:
+    with psycopg.connect(example_url, autocommit=True, prepare_threshold=None) as connection:
+        connection.add_notice_handler(lambda _: None)
+        run_page(page, example_url, connection)
+
+
+def run_page(page: Path, example_url: str, connection: psycopg.Connection | None = None) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in read_blocks(page):
         if block.file:
             Path(block.file).write_text(block.code.replace(EXAMPLE_URL, example_url), encoding="utf-8")
+        elif block.language == "sql" and connection:
+            run_sql(connection, block)
         elif block.language == "python":
             run_python(block, names, example_url)
         elif block.language in ("console", "sh"):
@@ -356,7 +373,7 @@ def anchors_of(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+    for target in re.findall(r"(?:\]\(|\b(?:src|srcset)=\")([^)\"\s]+)[)\"]", text):
         if target.startswith("https://"):
             continue
         name, _, anchor = target.partition("#")
@@ -384,10 +401,9 @@ def test_the_readme_leads_to_all_pages() -> None:
     assert {"docs/index.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"} <= set(links)
 
 
-@pytest.mark.parametrize("page", [README, REPOSITORY / "docs/explanation/how-it-works.md"], ids=page_id)
-def test_the_cost_of_distances_is_what_the_design_says(page: Path) -> None:
+def test_the_cost_of_distances_is_what_the_design_says() -> None:
     design = Design()
-    rows = rows_of_table(page, "distance", "radius", "probes", "keys read of a million")
+    rows = rows_of_table(HOW_IT_WORKS, "distance", "radius", "probes", "keys read of a million")
     assert [row[0] for row in rows[:3]] == ["3", "7", "10"]
     for row in rows:
         distance = int(row[0])
@@ -441,8 +457,7 @@ def test_the_messages_of_the_embedded_server_are_those_of_the_code() -> None:
 
 
 def test_the_recipe_and_the_version_are_those_of_the_code() -> None:
-    for name in ("README.md", "docs/reference/fingerprints.md"):
-        assert DEFAULT_RECIPE.id in (REPOSITORY / name).read_text(encoding="utf-8")
+    assert DEFAULT_RECIPE.id in (REPOSITORY / "docs/reference/fingerprints.md").read_text(encoding="utf-8")
     assert f"## [{simsql.__version__}]" in (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
@@ -526,7 +541,20 @@ def test_the_reference_of_the_commands_is_up_to_date() -> None:
     assert match[0] == f"{match[1]}\n{command_reference()}\n", "run: make reference"
 
 
+# The reference of the Python names
+
+
+def test_the_reference_of_the_python_names_is_up_to_date() -> None:
+    """Each public name has a line, and each line a public name, because both come from `__all__`."""
+    pages = reference.committed_pages()
+    assert set(pages) == set(reference.FOLDER.iterdir())
+    for page, text in pages.items():
+        assert page.read_text(encoding="utf-8") == text, f"{page.name}: run: make reference"
+
+
 if __name__ == "__main__":
     before = COMMANDS.read_text(encoding="utf-8")
     after = REFERENCE.sub(lambda match: f"{match[1]}\n{command_reference()}\n", before)
     COMMANDS.write_text(after, encoding="utf-8")
+    for page, text in reference.committed_pages().items():
+        page.write_text(text, encoding="utf-8")

@@ -49,7 +49,7 @@ def include_object(item: Any, name: str | None, type_: str, reflected: bool, com
     """Return False for objects that simsql has created in the database, else True: an include_object for env.py.
 
     Alembic itself does not need it, but alembic_utils does: it drops every function, view, trigger and grant that
-    is not among your entities, including simsql's. If you have a hook of your own, call this one first:
+    is not among your entities, including simsql's. If you have a hook of your own, call this one first::
 
         def include_object(*asked):
             return simsql.alembic.include_object(*asked) and my_own(*asked)

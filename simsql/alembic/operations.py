@@ -252,7 +252,10 @@ class DropSimhashIndexOp(ColumnOp):
     def drop_simhash_index(
         cls, operations: Operations, table_name: str, column_name: str, *, schema: str | None = None
     ) -> None:
-        """Drop a simhash index, but not the column and its B-tree, in the migration's transaction."""
+        """Drop a simhash index, but not the column and its B-tree, in the migration's transaction.
+
+        Writers of the table wait until the migration ends.
+        """
         operations.invoke(cls(table_name, column_name, schema=schema))
 
     def reverse(self) -> CreateSimhashIndexOp:
@@ -330,8 +333,8 @@ class SetDefaultSimhashIndexOp(ColumnOp):
     ) -> None:
         """Let searches that name no column use this index, if the table has several, from the next commit on.
 
-        If another index was the default until now, then at most `missing` rows may have a fingerprint for that one
-        and none for this one. Nobody waits. To undo it, name the other column.
+        If another index was the default until now, then at most `missing` rows, 0 or more, may have a
+        fingerprint for that one and none for this one. Nobody waits. To undo it, name the other column.
         """
         operations.invoke(cls(table_name, column_name, missing=missing, schema=schema))
 

@@ -96,7 +96,7 @@ MEANINGS = {
         "Print fingerprints as unsigned decimals, 16 hex digits, signed bigints, or 64 bits, highest first",
     ),
     "--encoding": Meaning(
-        "NAME", "Decode texts with this encoding; detect guesses that of files that are not UTF-8"
+        "NAME", "Decode texts with this encoding; detect guesses the encoding of files that are not UTF-8"
     ),
     "--exclude": Meaning(
         "GLOB", "Inside folders, leave out files and folders that match: '*.log', 'drafts/**'; may be repeated"
@@ -159,7 +159,7 @@ MEANINGS = {
         "Show the fewest tables whose prefixes have at least this many bits, for searches that flip no bits"
         " (0 to 64 minus the distance)",
     ),
-    "--missing": Meaning("ROWS", "Allow that this many rows have no fingerprint for the new default index"),
+    "--missing": Meaning("ROWS", "Accept up to this many rows without a fingerprint for the new default index"),
     "--new-only": Meaning(
         None, "List only documents whose decision is new or has changed, with those kept in their favour"
     ),

@@ -153,7 +153,7 @@ def print_skips(skips: SkipCount, console: Console, *, what: str = "skipped", co
             console.print(Text(f"{what} {count - named:,} more: {reason}"), soft_wrap=True)
     if skips.guesses:
         found = ", ".join(f"{count:,} as {encoding}" for encoding, count in skips.guesses.most_common())
-        console.print(Text(f"files decoded by a guess: {found}"), soft_wrap=True)
+        console.print(Text(f"files with a guessed encoding: {found}"), soft_wrap=True)
 
 
 def count_skips(skips: SkipCount) -> list[tuple[str, int]]:

@@ -198,7 +198,7 @@ def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
             yield "  gone: forgotten", forgotten
         yield "documents in the table", summary.stored
     if summary.unchecked:
-        yield "  words not known: not compared", summary.unchecked
+        yield "  words unknown: not compared", summary.unchecked
     yield from count_skips(summary.skips)
     found = summary.clusters
     yield "clusters", found.clusters

@@ -82,7 +82,7 @@ def _counts(summary: TableSummary) -> Iterator[tuple[str, int]]:
     if summary.stored_column is not None:
         yield f"  fingerprint stored in column {summary.stored_column}", summary.stored
     if summary.unread:
-        yield "  alone by their sketches: text not read", summary.unread
+        yield "  without a near sketch: text not read", summary.unread
     yield "clusters", summary.clusters
     yield "  rows in them", summary.members
     yield "rows that could be dropped", summary.droppable

@@ -130,8 +130,8 @@ def maintain_command(
 
     Compare a sample of the rows of each index that your role owns with its keys, and remove superfluous keys if
     there are many: keys that no row has any more, or that repeat another. The worst index comes first. Others can
-    read and write meanwhile; what they have locked is skipped. Exit with code 1 and name the indexes that are not
-    in order, after all others. It is meant for a schedule, with --quiet.
+    read and write meanwhile; what they have locked is skipped. If it fails for an index, go on with the others,
+    and exit with code 1 at the end. Meant for a schedule, with --quiet.
     """
     with run.open() as engine:
         maintain(engine, time_limit=time_limit, report=lambda line: run.remark(as_commands(line)))

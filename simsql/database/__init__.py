@@ -53,3 +53,6 @@ if not TYPE_CHECKING:  # a type checker would take every name for one that exist
         if name in _MODULES:
             return getattr(import_module(f"simsql.database.{_MODULES[name]}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

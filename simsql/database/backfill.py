@@ -9,6 +9,7 @@ at the end. If it is interrupted, the committed batches stay, and the next call 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 from psycopg import sql
@@ -74,10 +75,12 @@ _AGAIN = (
     "SELECT {row} FROM pg_catalog.unnest(CAST(%(keys)s AS pg_catalog.jsonb[])) AS v (key)"
     " JOIN {rows_of} AS t ON {same_key} WHERE {needs_one}"
 )
-# Of random pages: twice as many rows as wanted, if PostgreSQL has counted them.
+# Of random pages, if PostgreSQL has counted them: as many as have twice the rows that are wanted, and at least
+# twenty, for each page is drawn by itself, and a small sample could have none.
 _SAMPLE = (
-    "SELECT {key} FROM {rows_of} AS t TABLESAMPLE system ((SELECT coalesce(least(100.0,"
-    " 200.0 OPERATOR(pg_catalog.*) %(rows)s OPERATOR(pg_catalog./) nullif(pg_catalog.sum(c.reltuples), 0)), 100)"
+    "SELECT {key} FROM {rows_of} AS t TABLESAMPLE system ((SELECT coalesce(least(100.0, greatest("
+    "200.0 OPERATOR(pg_catalog.*) %(rows)s OPERATOR(pg_catalog./) nullif(pg_catalog.sum(c.reltuples), 0),"
+    " 2000.0 OPERATOR(pg_catalog./) nullif(pg_catalog.sum(c.relpages), 0))), 100)"
     " FROM simsql._with_partitions(CAST(%(table)s AS pg_catalog.regclass)) AS p"
     " JOIN pg_catalog.pg_class AS c ON c.oid OPERATOR(pg_catalog.=) p AND c.relkind OPERATOR(pg_catalog.=) 'r'"
     " AND c.reltuples OPERATOR(pg_catalog.>) 0)) WHERE {needs_one} ORDER BY pg_catalog.random() LIMIT %(rows)s"
@@ -191,7 +194,9 @@ class Backfill:
         rows = self._read()
         if sample is not None:
             keys = [key for (key,) in self._execute(_SAMPLE, rows=sample, table=self._maker.target.table)]
-            self._total, rows = len(keys), self._read_again(keys)
+            self._total = len(keys) or sample
+            # The rows may be on other pages than when PostgreSQL counted them.
+            rows = self._read_again(keys) if keys else islice(rows, sample)
         elif self._report:
             ((self._total,),) = self._execute(_COUNT)
         differing, findings = 0, list[Finding]()

@@ -153,6 +153,9 @@ def one_line(error: PostgresqlError, install: str = "simsql install") -> str:
         isinstance(original, psycopg.errors.UndefinedTable) and '"simsql.registry"' in message
     ):
         hint = f"simsql is not installed in the database: run {install}"
+    elif isinstance(original, psycopg.errors.UndefinedFunction) and re.match(r"\w+ simsql\.", message):
+        # Not one that a function of simsql calls.
+        hint = hint if getattr(diagnostic, "context", None) else f"Schema simsql is outdated: run {install}"
     elif isinstance(original, psycopg.errors.ReadOnlySqlTransaction) and not hint:
         hint = "The server is a standby, or its transactions are read-only: use the primary"
     elif "local user with ID" in message:  # libpq would connect as that user

@@ -90,9 +90,10 @@ def set_default_index(
 ) -> None:
     """Let searches that name no column use the index on this column, if the table has several.
 
-    If another index was the default until now, then at most `missing` rows may have a fingerprint for that one and
-    none for this one. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: more such rows, no such index,
-    missing privileges.
+    With a connection, it counts from the commit of its transaction on, which must be READ COMMITTED; with an
+    engine, at once. If another index was the default until now, then at most `missing` rows, 0 or more, may
+    have a fingerprint for that one and none for this one. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's
+    message: more such rows, no such index, missing privileges.
     """
     statement = text(
         "SELECT simsql.set_default_index("
@@ -333,7 +334,7 @@ def maintain(
 
     Commits as it works; others can read and write meanwhile. What others have locked is skipped. After the
     `time_limit`, it ends with the batch that it is running. `report` is called with each line about what was done.
-    Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: at the end, if some indexes are not in order; and
+    Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: at the end, if it failed for some indexes; and
     if the role owns no index or the server is a standby. Raises UsageError for a connection.
     """
     engine = check_engine(engine, "maintain")

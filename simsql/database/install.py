@@ -89,7 +89,10 @@ def uninstall_schema(engine: Engine, *, drop_indexes: bool = False) -> bool:
 
 
 def read_status(engine: Engine) -> Status:
-    """Return the installed version and indexes of a database."""
+    """Return the installed version and indexes of a database.
+
+    Changes nothing. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: no connection, missing privileges.
+    """
     history = _own_history()
     with begin(engine) as connection:
         # An upgrade locks the registry, and a monitor must not hang.

@@ -80,7 +80,10 @@ class Results(Generic[Row]):
             yield from map(self._row._make, zip(*(array.tolist() for array in batch.values()), strict=True))
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the rows in batches: arrays of equal length, by the names of the fields."""
+        """Yield the rows in batches: arrays of equal length, by the names of the fields.
+
+        Fingerprints, queries and clusters are uint64, distances uint8, all of shape (n,).
+        """
         with self._connect() as connection:
             yield from self._search(connection)
 

@@ -403,8 +403,8 @@ class SearchIndex:
         fingerprint. `source`, `workers`, `report` and errors as for `backfill`, which writes the right values:
         with `all_rows` those of stale rows, too.
         """
-        if sample is not None and sample < 1:
-            raise UsageError(f"sample must be at least 1, or None for all rows, not {sample}")
+        if sample is not None and not 1 <= sample < 2**63:
+            raise UsageError(f"sample must be from 1 to 2**63 - 1, or None for all rows, not {sample}")
         with check_engine(self._bind, "verify_texts").connect() as connection:
             columns = connection.execute(_COLUMNS, {"table": self._table, "column": self._column}).scalars().all()
         rows, differing, findings = 0, 0, list[Finding]()

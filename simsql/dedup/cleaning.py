@@ -256,7 +256,7 @@ def _check_folder(path: Path, arguments: Sequence[str], others: Iterable[Path]) 
         raise UsageError(
             f"{shown} is not empty: name a new folder"
             if any(path.iterdir())
-            else f"{shown} is where a disk is mounted: name a new folder in it"
+            else f"{shown} is a mount point: name a new folder in it"
         )
     if not target.parent.is_dir():
         raise UsageError(f"{_show(target.parent)} is not a folder: create it, or choose another")

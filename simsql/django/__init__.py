@@ -1,4 +1,4 @@
-"""The public names for Django's models and migrations. Put `simsql.django` into INSTALLED_APPS.
+"""Models and migrations of Django: put `simsql.django` into INSTALLED_APPS.
 
 SimhashField(source="body")                   a bigint column, unsigned in Python, that follows its source
 SimhashIndex("fingerprint", distance=7)       in Meta.indexes: makemigrations writes and reverses it

@@ -64,7 +64,9 @@ class _SharedConnection(psycopg.Connection[tuple[Any, ...]]):
 def engine_of(using: str = DEFAULT_DB_ALIAS) -> Engine:
     """Return an engine that works in the session, and in the transaction, of Django's connection.
 
-    In a transaction of Django's, nothing that simsql does commits or rolls back.
+    `using` is an alias of settings.DATABASES. In a transaction of Django's, nothing that simsql does commits
+    or rolls back. The first connection raises django.core.exceptions.ImproperlyConfigured for a database other
+    than PostgreSQL through psycopg 3.
     """
     # hstore would ask the database for its types.
     return create_engine(

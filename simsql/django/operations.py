@@ -47,7 +47,9 @@ class InstallSimsql(Operation):
 class BuildSimhashIndex(migrations.AddIndex):
     """Add a simhash index while others write, in a migration with `atomic = False`.
 
-    If it is interrupted, run the migration again. The reverse drops the index.
+    Takes the arguments of Django's AddIndex: the name of the model and a `SimhashIndex` with a name. In a
+    transaction, it raises django.db.NotSupportedError. If it is interrupted, run the migration again. The
+    reverse drops the index.
     """
 
     atomic = False
@@ -81,6 +83,8 @@ class BuildSimhashIndex(migrations.AddIndex):
 
 class KeepSimhashIndex(migrations.SeparateDatabaseAndState):
     """Run operations that rename the table or the columns of a simhash index, or change the type of a source.
+
+    `operations` are those of Django, such as `RenameField` and `AlterField`, in their order.
 
     PostgreSQL refuses another type while a trigger depends on the column, and searches are refused after a
     rename. So this drops the triggers, runs the operations, then repairs the index and creates the triggers again.

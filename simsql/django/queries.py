@@ -287,7 +287,9 @@ def search_index(
 ) -> SearchIndex:
     """Return the `simsql.database.SearchIndex` on a field: pairs, clusters, many searches, verify, vacuum.
 
-    It works on Django's connection of this thread, in its transaction. `scope` has the values of the scope fields.
+    It works on Django's connection of this thread, in its transaction. `scope` has the values of the scope
+    fields by name. Raises UsageError for a field that is not a SimhashField, and
+    django.core.exceptions.FieldDoesNotExist.
     """
     column = _simhash_field(model, field)
     if scope is not None:

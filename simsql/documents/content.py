@@ -267,7 +267,7 @@ def undecodable(encoding: str, position: str, data: bytes | None = None) -> Unfi
     perhaps = f", perhaps {' or '.join(guesses)}" if guesses else ""
     advice = "if you know which, name it with --encoding"
     if data and encoding == "utf-8" and _detect(data) != encoding:
-        advice = f"--encoding {DETECT} reads it by a guess, --encoding NAME decides"
+        advice = f"--encoding {DETECT} guesses it, --encoding NAME sets it"
     what = f"{position} is not {encoding}: the file is damaged or in another encoding{perhaps}; {advice}"
     return UnfitError(f"not {encoding}", what)
 

@@ -123,7 +123,7 @@ class ParquetTable:
                     # Of a damaged page that holds another number of values, Arrow says nothing.
                     if number == end:
                         continue
-                damage = _damaged(ValueError("its pages hold another number of rows"))
+                damage = _damaged(ValueError("its pages hold more or fewer rows than its metadata says"))
             except parquet_errors() as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise

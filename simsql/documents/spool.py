@@ -70,7 +70,7 @@ class _Spool:
         while buffer:
             size = os.preadv(self._file.fileno(), [buffer], place)
             if not size:
-                raise OSError(errno.EIO, "a temporary file has lost its end")
+                raise OSError(errno.EIO, "a temporary file was truncated")
             buffer, place = buffer[size:], place + size
 
 

@@ -334,6 +334,7 @@ class IdfTable:
     ) -> "IdfTable":
         """Return the table of features with these document frequencies among `documents` documents.
 
+        `hashes` are a uint64 array, distinct and ascending, and `frequencies` integers, one for each hash.
         Features of fewer than `at_least` documents are omitted, which saves most of the table's size, and weigh as
         if no document had them.
         """
@@ -344,7 +345,7 @@ class IdfTable:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> "IdfTable":
-        """Read a table that `write` has written. Raises ValueError for any other file."""
+        """Read a table that `write` has written. Raises ValueError for any other file, OSError for none."""
         with Path(path).open("rb") as file:
             try:
                 with np.load(file, allow_pickle=False) as saved:
@@ -353,14 +354,14 @@ class IdfTable:
                 raise UsageError(f"{path} is not an idf table written by simsql: {error}") from None
 
     def write(self, path: str | PathLike[str]) -> None:
-        """Write the table to a file in NumPy's npz format."""
+        """Write the table to a file in NumPy's npz format. Raises OSError if it cannot be written."""
         with Path(path).open("wb") as file:
             np.savez_compressed(
                 file, hashes=self._hashes, weights=self._weights, other=self.other, features=self.features
             )
 
     def weigh(self, hashes: U64) -> I64:
-        """Return the weights of features."""
+        """Return the weights of features, an int64 array, by their hashes, a uint64 array of the same shape."""
         if not len(self._hashes):
             return np.full(len(hashes), self.other, dtype=np.int64)
         place = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)

@@ -109,7 +109,7 @@ class Recipe:
 
     tokens
         "words": runs of letters, digits and vowel signs; scripts without spaces between words are cut into short
-        runs of characters; an emoji is a word (see `simsql.fingerprint.tokens`). "characters": the characters of
+        runs of characters; an emoji is a word. "characters": the characters of
         those words. "jieba": Chinese words, found by jieba (the `zh` extra). Or a Pattern or Tokenizer.
         "phash": no tokens, but the perceptual hash of a picture (the `images` extra). It takes no other options.
     shingles
@@ -121,7 +121,7 @@ class Recipe:
         The steps applied to a text first, in this order: "nfkc" (Unicode's compatibility form), "casefold" or
         "lower" (letter case), "marks" (drop optional marks and format characters).
     hash
-        The 64-bit hash of a feature: "splitmix" (see `simsql.fingerprint.hashes`), or a named hash of the tokens
+        The 64-bit hash of a feature: "splitmix", or a named hash of the tokens
         of the shingle, joined by a space, or by nothing if they are characters: "fnv1" and "fnv1a" of the UTF-8,
         "fnv1utf16" of the UTF-16 code units, "md5" for the first and "md5low" for the last eight bytes of MD5,
         big-endian, "xxh3" (the `xxh3` extra), and "jenkins" for lookup3 of the UTF-8, as simhash-cpp used it.
@@ -346,9 +346,9 @@ def _digest(parts: Sequence[str]) -> str:
 
 
 DEFAULT_RECIPE = Recipe()
+"""The recipe of every function and column that is given none: the single words and word pairs of a text."""
 _PHASH = Recipe("phash", (1,), "set")
 
-# The recipes of other programs, bit for bit: docs/reference/compatibility.md lists their versions and calls.
 KNOWN_RECIPES: dict[str, Recipe] = {
     "pypi-simhash": Recipe(
         Pattern(r"[\w\u4e00-\u9fcc]+", characters=True), (4,), "tf", normalise=("lower",), hash="md5low"
@@ -369,3 +369,4 @@ KNOWN_RECIPES: dict[str, Recipe] = {
     "fnv1a-words": Recipe("words", (1,), "tf", hash="fnv1a"),
     "fnv1a-shingles": Recipe("words", (3,), "tf", hash="fnv1a"),
 }
+"""The recipes of other programs, bit for bit, by name: docs/reference/compatibility.md lists them."""

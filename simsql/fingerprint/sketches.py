@@ -174,9 +174,7 @@ def estimate_similarity(a: int | Sketches | None, b: int | Sketches | None) -> f
     try:
         np.broadcast_shapes(np.shape(left), np.shape(right))
     except ValueError:
-        raise UsageError(
-            f"a and b must have as many sketches, not the shapes {np.shape(left)} and {np.shape(right)}"
-        ) from None
+        raise UsageError(f"a and b must have the same shape, not {np.shape(left)} and {np.shape(right)}") from None
     estimates: NDArray[np.float64] = np.maximum(0.0, 1 - np.bitwise_count(np.bitwise_xor(left, right)) / 32)
     return estimates
 

@@ -93,7 +93,7 @@ def filter_of(fingerprints: Fingerprints, sketches: tuple[Fingerprints, int]) ->
     words, present = fingerprint_column(fingerprints)
     others, known = fingerprint_column(sketches[0])
     if words.size != others.size:
-        raise UsageError(f"there must be as many sketches as fingerprints, {words.size}, not {others.size}")
+        raise UsageError(f"there must be a sketch for each of the {words.size} fingerprints, not {others.size}")
     if present is not None or known is not None:
         there = (True if present is None else present) & (True if known is None else known)
         words, others = words[there], others[there]

@@ -54,6 +54,9 @@ class Design:
     which joins the lead: `inner_blocks` times as many tables, with longer prefixes (the paper's nested designs).
     `width` is the size of a fingerprint in bits, 64 except in tests and experiments.
 
+    The methods take a `distance` from 0 to `width` and `rows` from 0 to 2**64, and raise ValueError for
+    others. They expect random bits, or fingerprints like those of a `sample`.
+
     Raises ValueError unless 2 <= blocks <= width <= 64, 1 <= lead < blocks, `inner_blocks` is 0 or from 2 to the
     number of bits outside the lead, and there are at most 128 tables; TypeError for values that are not integers.
     """
@@ -101,7 +104,7 @@ class Design:
     def radii(self, distance: int) -> tuple[int, ...]:
         """Return the number of prefix bits to flip in each table to find every fingerprint within `distance`.
 
-        `distance` is from 0 to width. A table with -1 need not be read.
+        A table with -1 need not be read.
 
         With one lead block and no inner ones, table t of m flips floor((distance - t) / m) bits: a fingerprint
         that every table misses would differ in at least one more bit in each block, which adds up to at least
@@ -133,7 +136,7 @@ class Design:
     def candidates(self, distance: int, rows: int, sample: PrefixSample | None = None) -> float:
         """Return the expected number of keys that a search at `distance` reads from `rows` fingerprints.
 
-        The fingerprints are like those of the sample, or random. This is the total over all tables: a fingerprint
+        This is the total over all tables: a fingerprint
         found in several tables counts once for each.
         """
         rows = whole_number("rows", rows, 0, 1 << FINGERPRINT_BITS)
@@ -144,8 +147,7 @@ class Design:
     ) -> float:
         """Return the expected microseconds of one search at `distance` over `rows` fingerprints.
 
-        Like `simsql.near`, it uses probes or a scan, whichever is expected to be faster. The fingerprints are like
-        those of the sample, or random.
+        Like `simsql.near`, it uses probes or a scan, whichever is expected to be faster.
         """
         candidates = self.candidates(distance, rows, sample)
         probing = costs.probe_us * self.probes(distance) + costs.candidate_us * candidates

@@ -89,9 +89,9 @@ def plan(
     """Compare all designs of up to 128 tables for `rows` fingerprints searched at `distance` (0 to 64 bits).
 
     `disk` is the most bytes that an index may take: for the keys of all tables and their B-trees. `costs` are
-    those of your PostgreSQL server; `simsql.database.calibrate.measure_costs` measures them. Texts of one kind
-    share bits, so that some ranges contain many more keys than others: pass a `sample` of your fingerprints.
-    Without one, the figures assume random bits.
+    those of your PostgreSQL server, which `simsql plan --calibrate` measures. Texts of one kind share bits, so
+    that some ranges contain many more keys than others: pass a `sample` of your fingerprints. Without one, the
+    figures assume random bits. Times are in microseconds, sizes in bytes.
 
     Raises ValueError for `rows` outside 0..2**64, `distance` outside 0..64 or `disk` below 0.
     """
@@ -148,7 +148,7 @@ def default_design(rows: int, distance: int, costs: Costs = DEFAULT_COSTS) -> De
     Among the designs of up to 20 tables without inner blocks, it has the lowest `search_us + write_us`: the cost
     of a new row that is searched before it is written. Ties are resolved by fewest tables, then fewest blocks,
     then fewest lead blocks. `rows` below 1,000,000 count as 1,000,000. `simsql.create_index` computes the same in
-    SQL.
+    SQL. Raises ValueError for `rows` outside 0..2**64 or `distance` outside 0..64.
     """
     rows = max(whole_number("rows", rows, 0, 1 << FINGERPRINT_BITS), _DEFAULT_ROWS)
 

@@ -41,9 +41,10 @@ class PrefixSample:
         self._shares: dict[tuple[int, int], float] = {}
 
     def share(self, mask: int, radius: int) -> float:
-        """Return the expected share of other fingerprints that differ in up to `radius` of the bits of `mask`.
+        """Return the share (0 to 1) of other fingerprints expected to differ in up to `radius` bits of `mask`.
 
-        Where the sample has hardly any such pairs, the bits of a fingerprint are assumed to be independent.
+        `mask` has up to 64 bits. Where the sample has hardly any such pairs, the bits of a fingerprint are
+        assumed to be independent.
         """
         key = mask, radius
         if key not in self._shares:

@@ -66,7 +66,7 @@ def pairs_of_task(
         found = distinct_fingerprints(fingerprints).size
     if found != task.keys:
         raise UsageError(
-            f"the task is for {task.keys} distinct fingerprints, not {found}: pass those that pair_tasks was given"
+            f"the task is for {task.keys} distinct fingerprints, not {found}: pass the same as to pair_tasks"
         )
     return _pairs_of(Join(keys, task.distance, sketches=passing), task)
 

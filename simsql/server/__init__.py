@@ -1,8 +1,9 @@
-"""PostgreSQL from a wheel: start it, watch it, stop it. Knows nothing of indexes.
+"""A PostgreSQL server from a wheel, for a machine without one.
 
 start_embedded(folder)          an EmbeddedServer, stopped when its last user ends
 
-Needs the `embedded` extra. The other packages of simsql also import names from here that are not in `__all__`.
+Knows nothing of indexes. Needs the `embedded` extra. The other packages of simsql also import names from here
+that are not in `__all__`.
 """
 
 from simsql.server.embedded import EmbeddedServer as EmbeddedServer

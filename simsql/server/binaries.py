@@ -119,7 +119,7 @@ def check_has_name(account: Account) -> None:
         pwd.getpwuid(account.uid)
     except KeyError:
         raise SimsqlError(
-            f"user {account.uid} has no name, and PostgreSQL creates no server without one: run simsql as a named"
+            f"user {account.uid} has no name, and PostgreSQL needs one to create a server: run simsql as a named"
             " user, add a line to /etc/passwd, or name a database with --database or SIMSQL_DATABASE"
         ) from None
 

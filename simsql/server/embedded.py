@@ -58,7 +58,7 @@ _SETTINGS = {
 class EmbeddedServer:
     """A running server, in use until close(), the end of a with block, or the end of the process.
 
-    The last user to leave stops the server, whichever process it is in.
+    The last user to leave stops the server, whichever process it is in. `folder` is the folder of the server.
     """
 
     def __init__(self, use: "_Use") -> None:
@@ -66,7 +66,10 @@ class EmbeddedServer:
         self.folder = use.folder
 
     def url(self, database: str = "simsql") -> URL:
-        """Return the URL of a database. Create the database if it is missing."""
+        """Return the URL of a database, as `open_engine` takes it. Create the database if it is missing.
+
+        Raises SimsqlError if this user of the server has closed it.
+        """
         if self._use is None:
             raise SimsqlError("the embedded server is closed")
         url = self._use.cluster.url()

@@ -1,4 +1,4 @@
-"""The public names for models: a column type, a table item, and searches as statements.
+"""Models of SQLAlchemy: a column type, a table item, and searches as statements.
 
     Fingerprint(source="body")                     a bigint column, unsigned in Python, that follows its source
     Sketch(source="body")                          64 MinHashes beside it, for near(..., similarity=0.6)

@@ -67,10 +67,10 @@ BEGIN
             SELECT b.pid FROM waiting AS w CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS b (pid))
         SELECT EXISTS (SELECT FROM waiting AS w WHERE w.pid = pg_backend_pid()) INTO is_deadlock;
         IF is_deadlock THEN
-            RAISE EXCEPTION 'simsql.change_storage: a transaction that has searched % waits to write to it',
+            RAISE EXCEPTION 'simsql.change_storage: a transaction that has searched % is waiting to write to it',
                             index.table_name
                 USING ERRCODE = 'deadlock_detected',
-                      HINT = 'Writers do not wait for the command simsql index change-storage. '
+                      HINT = 'Use the command simsql index change-storage, for which writers do not wait. '
                              'Or try again later.';
         END IF;
         BEGIN

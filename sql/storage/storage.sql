@@ -123,11 +123,13 @@ $$;
 
 -- advice: the share of what searches read that a vacuum would clean up, when the last one was, and what an
 -- administrator should do; null if nothing. `need` is what `maintain` does about it: vacuum the index, or analyze
--- its tables. It reads the catalogue and the statistics alone, and no role needs privileges for that.
+-- its tables. It reads the catalogue and the statistics alone, and no role needs privileges for that. Null while
+-- another session locks exclusively what has to be measured.
 CREATE OR REPLACE FUNCTION simsql._storage_advice(
     index simsql.registry, OUT unvacuumed double precision, OUT last_vacuum timestamptz, OUT hint text,
     OUT need text)
 LANGUAGE plpgsql STABLE
+SET lock_timeout = '100ms'
 AS $$
 BEGIN
     CASE index.storage
@@ -136,6 +138,8 @@ BEGIN
         WHEN 'expression' THEN
             SELECT a.* INTO unvacuumed, last_vacuum, hint FROM simsql._expression_advice(index) AS a;
     END CASE;
+EXCEPTION
+    WHEN lock_not_available THEN NULL;
 END
 $$;
 
@@ -231,7 +235,7 @@ $$;
 -- compare: compares each key table with the rows: how many keys are missing, and how many a vacuum would
 -- remove. PostgreSQL maintains B-trees, so _storage_compare is a function of `tables`, like _storage_sample.
 
--- mend: mends these faults, `keys missing` among them, and returns the index, which may be another one by
+-- mend: repairs these faults, `keys missing` among them, and returns the index, which may be another one by
 -- then.
 CREATE OR REPLACE FUNCTION simsql._storage_mend(index simsql.registry, faults simsql._fault[])
 RETURNS simsql.registry

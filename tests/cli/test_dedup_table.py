@@ -73,7 +73,7 @@ def test_decisions_are_those_about_the_same_texts_in_files(connection, database_
     run("load", "article", lines, *columns, *(["--sketch-column", "sketch"] if "sketch" in numbers else [])).done()
     pages = tmp_path / "table.html", tmp_path / "files.html"
     done = run("dedup-table", "article", *columns[2:], "--into", "decisions", "--report", pages[0]).done()
-    assert ("alone by their sketches: text not read" in done.table) == ("sketch" in numbers)
+    assert ("without a near sketch: text not read" in done.table) == ("sketch" in numbers)
     of_files = run("dedup", lines, "--format", "csv", "--quiet", "--report", pages[1]).done()
     rows = csv.DictReader(of_files.lines)
     clustered = {row["id"]: (row["kept"], row["representative"]) for row in rows}

@@ -294,6 +294,8 @@ def test_what_cannot_be_filled(connection, database):
         fill("missing")
     with refused(errors.UndefinedColumn, match=r"public\.article has no column title"):
         fill("article", "title")
+    with refused(errors.InvalidParameterValue, match="column fingerprint of .* cannot hold the texts and"):
+        fill("article", "fingerprint", all_rows=True)
     with refused(errors.DatatypeMismatch, match=r"column number of .* is integer, not text"):
         fill("article", "number")
     with refused(errors.DatatypeMismatch, match=r"column body of .* is text, not bigint"):

@@ -151,6 +151,9 @@ def test_a_database_without_simsql_is_told_how_to_get_it(empty_database):
     install_schema(empty_database)
     with empty_database.connect() as connection:
         connection.execute(text("SELECT simsql.version()"))
+    # One of a later version.
+    error = failure(empty_database, "CALL simsql.tidy_up('1 hour')")
+    assert one_line(error).endswith("does not exist. Schema simsql is outdated: run simsql install")
 
 
 def test_another_missing_schema_is_not_taken_for_simsql(database):

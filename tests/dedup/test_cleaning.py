@@ -42,7 +42,7 @@ PACKED = {
     ".bz2": (bz2.compress, bz2.decompress),
     ".xz": (lzma.compress, lzma.decompress),
 }
-PAGE = Path(__file__).parents[2] / "docs/reference/command-line.md"
+PAGE = Path(__file__).parents[2] / "docs/guides/clean-a-corpus.md"
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 csv.field_size_limit(1 << 30)
 
@@ -523,7 +523,7 @@ def test_files_in_guessed_encodings(folder):
     (folder / "u.txt").write_text(text)
     (folder / "z.txt").write_bytes(text.encode("cp866"))
     found = run("dedup", "r.jsonl", "k.txt", "u.txt", "--encoding", "detect", "--keep", "first").done()
-    assert "files decoded by a guess: 1 as cp1251, 1 as koi8_r" in found.err
+    assert "files with a guessed encoding: 1 as cp1251, 1 as koi8_r" in found.err
     assert found.table["documents that could be dropped"] == "4"
     found = run("dedup", "r.jsonl", "--encoding", "detect", "--clean", "c.jsonl", "--drop-list", "drop").done()
     dropped = (folder / "drop").read_text().split()

@@ -102,7 +102,7 @@ class TestPlainText:
         skip = one_skip(write(tmp_path / "a", b"na\xefve text"))
         assert skip.reason == "not utf-8"
         assert skip.detail.startswith("byte 2 is not utf-8: the file is damaged or in another encoding")
-        assert skip.detail.endswith("; --encoding detect reads it by a guess, --encoding NAME decides")
+        assert skip.detail.endswith("; --encoding detect guesses it, --encoding NAME sets it")
         assert "byte 5 " in one_skip(write(tmp_path / "a", codecs.BOM_UTF8 + b"na\xefve text")).detail
 
     @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ class TestPlainText:
         detail = one_skip(path).detail
         guesses = re.search(r"perhaps (.*?);", detail)[1].split(" or ")
         assert text in {texts(path, encoding=guess)[0] for guess in guesses}
-        assert detail.endswith("; --encoding detect reads it by a guess, --encoding NAME decides")
+        assert detail.endswith("; --encoding detect guesses it, --encoding NAME sets it")
         (read_by_it,) = read(path, encoding="detect")
         assert (read_by_it.guess, read_by_it.text) == (guesses[0], texts(path, encoding=guesses[0])[0])
 

@@ -60,8 +60,8 @@ def test_other_rules_need_to_be_decided_afresh(kept, newest, tmp_path):
     ):
         run("dedup", *options, *other).failed(
             1,
-            "table kept holds decisions by other rules: pass --distance 12 --similarity 0.6 --drop-similarity 0.7"
-            " --keep central, or decide again with --redecide",
+            "table kept holds decisions made with other rules: pass --distance 12 --similarity 0.6"
+            " --drop-similarity 0.7 --keep central, or decide again with --redecide",
         )
     _, after = kept(TEXTS, "--drop-similarity", "1", "--redecide")
     assert before
@@ -105,11 +105,11 @@ def test_documents_of_version_0_1_0_are_compared_once_they_are_read_again(
     empty = write_lines(tmp_path / "empty.jsonl", {})
     found = run("dedup", empty, "--database", newest[1], "--table", "kept").done()
     assert found.clusters == []
-    assert found.table["words not known: not compared"] == "5"
+    assert found.table["words unknown: not compared"] == "5"
     assert "the table does not have: the table is of version 0.1.0, which stored none" in found.err
     found, dropped = kept(SOME)
     assert dropped == {"b": "a"}
-    assert found.table["words not known: not compared"] == "3"
+    assert found.table["words unknown: not compared"] == "3"
     assert "not compared: 3 documents whose words the table does not have" in found.err
     assert (found.table["new"], found.table["changed"], found.table["known already"]) == ("0", "0", "2")
     found, dropped = kept(SOME, others)

@@ -240,7 +240,7 @@ def test_a_condition_chooses_rows(connection, dedup, new_role):
             dedup(where=condition, into="others")
         assert "--where is not a condition on the rows of article: " in str(error.value)
         assert message in str(error.value)
-    with pytest.raises(SimsqlError, match="row-level security or --where selects other rows"):
+    with pytest.raises(SimsqlError, match="row-level security or --where selects different rows"):
         dedup(where="random() < 0.5", into="others")
     with pytest.raises(Error, match="division by zero"):
         dedup(where="1 / (id - id) > 0", into="others")
@@ -583,7 +583,7 @@ def test_a_stale_sketch_is_named_with_its_remedy(connection, dedup):
     assert dedup(into="right", sketch_column="sketch").ignored is None
     connection.execute("UPDATE article SET sketch = sketch + 1")
     backfill = "simsql backfill article --column fingerprint --text-column body"
-    stale = "the row with id 7, part of infinity has another sketch than its text"
+    stale = "the row with id 7, part of infinity has a sketch that is not that of its text"
     with pytest.raises(UsageError) as raised:
         dedup(into="wrong", sketch_column="sketch")
     remedy = f"If it is the column of the sketches, run {backfill} --sketch-column sketch --all-rows"
@@ -598,7 +598,7 @@ def test_a_stale_sketch_is_named_with_its_remedy(connection, dedup):
     connection.execute("UPDATE article SET sketch = NULL")
     assert dedup(into="empty").ignored.endswith(f"it has no sketches. Fill it: {backfill} --sketch-column sketch")
     connection.execute("UPDATE article SET fingerprint = 0")
-    assert "infinity has another fingerprint than its body" in dedup(into="changed").ignored
+    assert "infinity has a fingerprint that is not that of its body" in dedup(into="changed").ignored
     connection.execute("UPDATE article SET fingerprint = NULL")
     assert dedup(into="none").ignored.endswith(f"it has no fingerprints. Fill it: {backfill}")
 
@@ -686,7 +686,7 @@ def test_row_level_security_hides_rows(connection, dedup, new_role):
 
     connection.execute("ALTER POLICY few ON article USING (random() < 0.5)")
     with pytest.raises(
-        SimsqlError, match="row-level security or --where selects other rows of the table at each reading"
+        SimsqlError, match="row-level security or --where selects different rows each time the table is read"
     ):
         dedup(into="own.others", user=role)
 

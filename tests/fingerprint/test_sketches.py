@@ -152,7 +152,7 @@ def test_estimates_of_columns_and_lists(make):
     assert estimate_similarity(make([0, 3]), make([3, 3])).tolist() == [30 / 32, 1.0]
     assert estimate_similarity(None, make([0, 3])).tolist() == [None, None]
     assert estimate_similarity(make([]), make([])).tolist() == []
-    with pytest.raises(ValueError, match=r"a and b must have as many sketches, not the shapes \(3,\) and \(2,\)"):
+    with pytest.raises(ValueError, match=r"a and b must have the same shape, not \(3,\) and \(2,\)"):
         estimate_similarity(make([0, 1, 2]), make([0, 1]))
 
 

@@ -151,7 +151,11 @@ def test_nothing_to_pair(a, b):
     ("call", "error", "says"),
     [
         (lambda: find_pairs([1, 2], sketches=[1, 2]), TypeError, r"such as \(array, 22\)"),
-        (lambda: find_pairs([1, 2], sketches=([1], 22)), ValueError, "as many sketches as fingerprints, 2, not 1"),
+        (
+            lambda: find_pairs([1, 2], sketches=([1], 22)),
+            ValueError,
+            "a sketch for each of the 2 fingerprints, not 1",
+        ),
         (
             lambda: find_pairs([1, 2], sketches=([1, 2], 65)),
             ValueError,
@@ -165,7 +169,7 @@ def test_nothing_to_pair(a, b):
         (
             lambda: pairs_of_task(pair_tasks([1, 2])[0], iter([1, 1]), sketches=([1, None], 22)),
             ValueError,
-            "for 2 distinct fingerprints, not 1: pass those that pair_tasks was given",
+            "for 2 distinct fingerprints, not 1: pass the same as to pair_tasks",
         ),
         (lambda: pair_buckets([1, 2], 64), ValueError, "distance must be between 0 and 63, not 64"),
         (lambda: pair_buckets([1, None]), ValueError, "1 fingerprints are missing: leave their rows out"),

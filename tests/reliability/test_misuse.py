@@ -173,7 +173,7 @@ def test_event_triggers(connection, storage, new_role, reader, examine, tally):
             attempt(connection, examine, tally, ["SELECT"], reader)
 
 
-@pytest.mark.fault("partitions that belong to another role")
+@pytest.mark.fault("partitions and children that belong to another role")
 def test_partitions_of_another_role(connection, new_role, reader, examine, tally):
     owner, other = new_role(), new_role()
     allow_indexes(connection, owner, other)
@@ -200,6 +200,38 @@ def test_partitions_of_another_role(connection, new_role, reader, examine, tally
             "ALTER TABLE article DETACH PARTITION high; CREATE TABLE next (id int NOT NULL, fingerprint bigint);"
             " INSERT INTO next VALUES (18, 3); ALTER TABLE next OWNER TO " + other + ";"
             " ALTER TABLE article ATTACH PARTITION next FOR VALUES FROM (18) TO (MAXVALUE)",
+        ],
+        owner,
+        reader,
+    )
+    assert all(searched)
+
+
+@pytest.mark.fault("partitions and children that belong to another role")
+def test_children_of_another_role(connection, new_role, reader, examine, tally):
+    owner, other = new_role(), new_role()
+    allow_indexes(connection, owner, other)
+    connection.execute(f"GRANT {other} TO {owner}; SET ROLE {owner}")
+    create_table(connection, FINGERPRINTS[:18])
+    connection.execute(f"CREATE TABLE child () INHERITS (article); ALTER TABLE child OWNER TO {other}")
+    connection.execute(
+        "INSERT INTO child (id, fingerprint)"
+        " SELECT 100 + n, f FROM unnest(%s::bigint[]) WITH ORDINALITY AS u (f, n)",
+        [FINGERPRINTS[18:]],
+    )
+    create_index(connection, storage="expression")
+    connection.execute(f"GRANT SELECT ON article TO {reader}; RESET ROLE")
+    searched = attempt(
+        connection,
+        examine,
+        tally,
+        [
+            "ALTER TABLE child ENABLE ROW LEVEL SECURITY; ALTER TABLE child FORCE ROW LEVEL SECURITY",
+            f"SET ROLE {other}; INSERT INTO child (id, fingerprint) VALUES (99, 5); RESET ROLE",
+            f"REVOKE ALL ON child FROM {other}",
+            "ALTER TABLE child NO INHERIT article",
+            "CREATE TABLE next (LIKE article); INSERT INTO next (id, fingerprint) VALUES (98, 3);"
+            f" ALTER TABLE next OWNER TO {other}; ALTER TABLE next INHERIT article",
         ],
         owner,
         reader,

@@ -611,9 +611,7 @@ except Exception as error:
 def test_a_user_without_a_name(new_folder: Path, run_as_nobody: Callable[..., str]) -> None:
     new_folder.chmod(0o777)
     unnamed, closed, peer = run_as_nobody(USE_ALL, UNNAMED, SIMSQL_HOME=str(new_folder / "home")).splitlines()
-    assert unnamed.startswith(
-        "user 12345 has no name, and PostgreSQL creates no server without one: run simsql as"
-    )
+    assert unnamed.startswith("user 12345 has no name, and PostgreSQL needs one to create a server: run simsql as")
     assert closed.startswith("cannot use the folder /simsql: /simsql: Permission denied; choose another folder")
     assert "local user with ID 12345 does not exist. Name a user in the URL: postgresql://user@" in peer
     # A server that a named user has created also starts without a name.

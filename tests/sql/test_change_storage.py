@@ -194,7 +194,7 @@ def test_a_transaction_that_has_searched_can_write(connection, connect, storage)
         writer.execute("COMMIT")
         if storage == "tables":
             with pytest.raises(
-                errors.DeadlockDetected, match=r"has searched public\.article waits to write to it"
+                errors.DeadlockDetected, match=r"has searched public\.article is waiting to write to it"
             ):
                 changed.result()
         else:

@@ -26,6 +26,8 @@ NAMES = [
 ]
 
 
+@pytest.mark.fault("hostile names of schemas, tables and columns")
+@pytest.mark.fault("hostile names of schemas, tables and columns", sabotage=True)
 @pytest.mark.parametrize("names", NAMES, ids="-".join)
 def test_any_name_can_be_indexed_written_searched_and_dropped(connection, names):
     schema, table, column = map(sql.Identifier, names)
@@ -39,6 +41,9 @@ def test_any_name_can_be_indexed_written_searched_and_dropped(connection, names)
     connection.execute(sql.SQL("UPDATE {} SET {} = 7 WHERE id = 1").format(full, column))
     assert missing_keys(connection, name) == []
     assert near(connection, 3, 3, name) == [(3, 0), (7, 1)]
+    with connection.transaction(force_rollback=True):
+        connection.execute("DELETE FROM simsql.keys_1_0; DELETE FROM simsql.keys_1_1; DELETE FROM simsql.keys_1_2")
+        assert (len(missing_keys(connection, name)), near(connection, 3, 3, name)) == (6, [])
     found = connection.execute("SELECT a, b FROM simsql.pairs(%s::regclass, 1, %s)", [name, names[2]])
     assert found.fetchall() == [(3, 7)]
     found = connection.execute("SELECT fingerprint FROM simsql.clusters(%s::regclass, 1)", [name])
@@ -106,6 +111,7 @@ searches = pytest.mark.parametrize("search", SEARCHES)
 RENAMED = r"column fingerprint of (public\.)?article was renamed or dropped"
 
 
+@pytest.mark.fault("renamed tables and columns")
 @searches
 def test_a_renamed_table_is_an_error_until_it_is_renamed_back(articles, search):
     articles.execute("ALTER TABLE article RENAME TO paper")
@@ -117,16 +123,18 @@ def test_a_renamed_table_is_an_error_until_it_is_renamed_back(articles, search):
     articles.execute(f"SELECT * FROM simsql.{search.format('article')}")
 
 
-def test_writers_of_a_renamed_table_go_on_and_the_hint_mends_it(articles):
+@pytest.mark.fault("renamed tables and columns")
+def test_writers_of_a_renamed_table_go_on_and_the_hint_mends_it(articles, examine):
     articles.execute("ALTER TABLE article RENAME TO paper")
     articles.execute("INSERT INTO paper (fingerprint) VALUES (7)")
     assert missing_keys(articles, "paper") == []
     with pytest.raises(errors.ObjectNotInPrerequisiteState) as caught:
         near(articles, 1, 3, "paper")
     articles.execute(caught.value.diag.message_hint.partition(": ")[2])
-    assert near(articles, 1, 3, "paper") == [(1, 0), (3, 1), (7, 2)]
+    examine(articles, {1: 1, 2: 3, 3: 7}, table="paper")
 
 
+@pytest.mark.fault("tables and columns that swap names")
 @searches
 def test_a_table_swapped_by_rename_is_an_error(articles, search):
     articles.execute("CREATE TABLE copy (LIKE article)")
@@ -139,16 +147,22 @@ def test_a_table_swapped_by_rename_is_an_error(articles, search):
         articles.execute(f"SELECT * FROM simsql.{search.format('old')}")
 
 
-def test_two_indexed_tables_that_swapped_names_are_an_error(articles):
+@pytest.mark.fault("tables and columns that swap names")
+def test_two_indexed_tables_that_swapped_names_are_an_error_until_they_are_repaired(articles, examine):
     articles.execute("CREATE TABLE copy (id int, fingerprint bigint)")
     create_index(articles, "copy")
+    articles.execute("INSERT INTO copy VALUES (1, 9), (2, 11)")
     for old, new in (("article", "gone"), ("copy", "article"), ("gone", "copy")):
         articles.execute(f"ALTER TABLE {old} RENAME TO {new}")
     for table in ("article", "copy"):
         with pytest.raises(errors.ObjectNotInPrerequisiteState):
             near(articles, 1, 3, table)
+    for table, rows in (("article", {1: 9, 2: 11}), ("copy", {1: 1, 2: 3})):
+        articles.execute(f"SELECT simsql.repair('{table}')")
+        examine(articles, rows, table=table)
 
 
+@pytest.mark.fault("renamed tables and columns")
 def test_a_renamed_column_is_an_error_for_searchers_and_writers(articles):
     articles.execute("ALTER TABLE article RENAME fingerprint TO print")
     for search in SEARCHES:

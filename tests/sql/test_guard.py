@@ -156,7 +156,7 @@ def test_a_table_that_was_renamed_meanwhile_is_not_taken_for_the_new_one(connect
     swap.execute("BEGIN; ALTER TABLE article RENAME TO old; ALTER TABLE new RENAME TO article")
     with blocked(connect, lambda session: session.execute(statement)) as future:
         swap.execute("COMMIT")
-        with pytest.raises(errors.UndefinedTable, match="was renamed while it was waited for"):
+        with pytest.raises(errors.UndefinedTable, match="was renamed while this statement waited for it"):
             future.result()
 
 

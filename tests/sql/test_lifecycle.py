@@ -47,6 +47,7 @@ def state(connection: psycopg.Connection) -> list[str]:
 # Columns
 
 
+@pytest.mark.fault("tables and columns that swap names")
 @pytest.mark.parametrize("indexed", [["fingerprint"], ["fingerprint", "other"]], ids="-".join)
 @searches
 def test_columns_swapped_by_rename_are_an_error(two_columns, search, indexed):
@@ -60,6 +61,7 @@ def test_columns_swapped_by_rename_are_an_error(two_columns, search, indexed):
             two_columns.execute(f"SELECT * FROM simsql.{search.format('article', column)}")
 
 
+@pytest.mark.fault("tables and columns that swap names")
 @pytest.mark.parametrize(
     "write", ["INSERT INTO article (fingerprint, other) VALUES (5, 6)", "UPDATE article SET fingerprint = 5"]
 )
@@ -73,6 +75,7 @@ def test_nothing_can_be_written_into_swapped_columns_and_nothing_is_lost_when_th
     assert (5, 1) in near(two_columns, 1, 1)
 
 
+@pytest.mark.fault("tables and columns that swap names")
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
 def test_a_writer_with_an_older_snapshot_than_the_swap_fails_too(two_columns, connect, level):
     writer = connect()
@@ -83,6 +86,7 @@ def test_a_writer_with_an_older_snapshot_than_the_swap_fails_too(two_columns, co
         writer.execute("INSERT INTO article (fingerprint) VALUES (5)")
 
 
+@pytest.mark.fault("tables and columns that swap names")
 def test_the_hint_about_a_renamed_column_mends_it(two_columns):
     execute_all(two_columns, SWAP)
     with pytest.raises(errors.ObjectNotInPrerequisiteState) as caught:

@@ -6,9 +6,10 @@ import pytest
 from articles import create_articles, create_index, missing_keys
 from internals import set_batch_size
 from psycopg import errors
+from psycopg.types.json import Jsonb
 from roles import allow_indexes
 from scoped import create_scoped
-from sessions import started
+from sessions import blocked, started
 from upkeep import notices, problems, stored_fingerprints
 
 pytestmark = pytest.mark.oldest_version
@@ -81,7 +82,7 @@ def test_an_index_is_vacuumed_if_it_needs_it(articles):
     assert is_clean(articles)
     flush(articles)
     assert articles.execute("SELECT hint FROM simsql.indexes").fetchone() == (None,)
-    assert said(articles) == [did(1, 0)]
+    assert said(articles, "CALL simsql.maintain('1000000 years')") == [did(1, 0)]
     articles.execute("SELECT simsql.drop_index('article')")
     assert said(articles) == [did(0, 0)]
 
@@ -100,7 +101,7 @@ def test_the_others_are_maintained_after_a_failure(others):
     with pytest.raises(errors.ObjectNotInPrerequisiteState) as failed:
         others.execute(MAINTAIN)
     message = failed.value.diag.message_primary
-    assert message.startswith("simsql.maintain: 2 indexes are not in order: ")
+    assert message.startswith("simsql.maintain: failed for 2 indexes: ")
     assert "public.article(fingerprint): keys missing (simsql.keys_1_2)" in message
     assert "public.other(fingerprint): column renamed (print)" in message
     assert failed.value.diag.message_hint == (
@@ -118,7 +119,7 @@ def test_a_failure_within_a_vacuum_is_told_and_leaves_its_batch_undone(others):
     others.execute(SLOW.replace("PERFORM pg_sleep(0.02)", "RAISE $$the disk is full$$ USING HINT = $$Buy one.$$"))
     with pytest.raises(errors.RaiseException) as failed:  # the code of the failure
         others.execute(MAINTAIN)
-    told = "simsql.maintain: 1 index is not in order: public.article(fingerprint): the disk is full"
+    told = "simsql.maintain: failed for 1 index: public.article(fingerprint): the disk is full"
     assert (failed.value.diag.message_primary, failed.value.diag.message_hint) == (told, "Buy one.")
     assert (is_clean(others), is_clean(others, "other"), is_clean(others, "third")) == (False, True, True)
     assert problems(others) == set()
@@ -141,10 +142,51 @@ def test_what_is_locked_or_being_built_is_skipped(others, connect):
     assert said(others)[-1] == did(2, 2, 1)
 
 
+def test_what_is_renamed_or_dropped_between_two_batches_is_told(articles):
+    def next_batch(state):
+        return articles.execute("SELECT simsql._maintain_batch(NULL, %s)", [state and Jsonb(state)]).fetchone()[0]
+
+    vacuuming = next_batch(next_batch(None))
+    assert vacuuming["vacuum"]["index_id"] == 1
+    for change, hint in (
+        ("ALTER TABLE article RENAME TO paper", "Rename it back, or let the index follow"),
+        ("ALTER TABLE article RENAME fingerprint TO print", "Rename it back, or let the index follow"),
+        ("DROP TABLE article", "Drop the index: SELECT simsql.drop_index("),
+        ("SELECT simsql.drop_index('article')", None),
+    ):
+        with articles.transaction(force_rollback=True):
+            articles.execute(change)
+            state = next_batch(vacuuming)
+            assert state["left"] == []
+            assert [failure["hint"][: len(hint)] for failure in state["failures"]] == ([hint] if hint else [])
+
+
+def test_a_vacuum_that_waits_for_a_rename_says_so(articles, connect):
+    holder = connect()
+    holder.execute("BEGIN; ALTER TABLE article RENAME TO paper")
+    with blocked(connect, lambda other: other.execute("CALL simsql.vacuum('article')")) as vacuum:
+        holder.execute("COMMIT")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=r"paper was called public\.article"):
+        vacuum.result()
+
+
+def test_nobody_waits_for_a_locked_key_table_or_registry(articles, connect):
+    articles.execute("ANALYZE; SELECT pg_stat_reset(); UPDATE simsql.registry SET vacuumed_at = NULL")
+    holder = connect()
+    holder.execute("BEGIN; LOCK TABLE simsql.keys_1_0 IN ACCESS EXCLUSIVE MODE")
+    articles.execute("SET lock_timeout = '5s'")
+    assert articles.execute("SELECT bytes, hint FROM simsql.indexes").fetchall() == [(None, None)]
+    assert said(articles)[-1] == did(0, 0, 1)
+    holder.execute("ROLLBACK; BEGIN; LOCK TABLE simsql.registry IN ACCESS EXCLUSIVE MODE")
+    with pytest.raises(errors.LockNotAvailable, match=r"locked simsql\.registry") as failed:
+        articles.execute(MAINTAIN)
+    assert "Call it again" in failed.value.diag.message_hint
+
+
 def test_a_time_limit_ends_a_vacuum_and_several_calls_come_to_all_keys(articles):
     set_batch_size(articles, 100)
     last = said(articles, "CALL simsql.maintain(time_limit => '1 ms')")[-1]
-    assert last == did(1, 0) + ", left when the time was over: 1"  # and not in the middle of the first batch
+    assert last == did(1, 0) + ", left at the time limit: 1"  # and not in the middle of the first batch
     assert 150 < len(stored_fingerprints(articles)[0]) < 300
     calls = 1
     while not is_clean(articles):

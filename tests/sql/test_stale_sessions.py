@@ -6,8 +6,12 @@ It holds the locks that its next search needs, so PostgreSQL need not tell it wh
 import pytest
 from articles import create_articles, create_index, near
 from psycopg import errors
+from replication import rows_of
 
-pytestmark = pytest.mark.every_version
+pytestmark = [
+    pytest.mark.every_version,
+    pytest.mark.fault("changes by others in the middle of a transaction that searches: renames, swaps, triggers"),
+]
 
 OLD, NEW = 5, 7
 INSERT = f"INSERT INTO article (fingerprint) VALUES ({NEW})"
@@ -54,12 +58,12 @@ BESIDE_A_SEARCH = {
 
 
 @pytest.mark.parametrize(("changes", "searchable"), BESIDE_A_SEARCH.values(), ids=BESIDE_A_SEARCH)
-def test_a_change_beside_a_search(articles, connect, changes, searchable):
+def test_a_change_beside_a_search(articles, connect, examine, changes, searchable):
     session = searching(connect, "article")
     for change in changes:
         articles.execute(change)
     if searchable:
-        assert near(session, OLD, 3) == [(OLD, 0), (NEW, 1)]
+        examine(session, dict(rows_of(articles)), distances=(3,))
     else:
         with pytest.raises(errors.ObjectNotInPrerequisiteState):
             near(session, OLD, 3)

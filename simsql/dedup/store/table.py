@@ -250,8 +250,8 @@ class DocumentTable:
         made_by = {} if self.redecide else self.recorded_rules(connection)
         if made_by and made_by != json.loads(self.rules.to_json()):
             raise SimsqlError(
-                f"table {self.sql_name} holds decisions by other rules: pass {Rules.describe(made_by)}, or decide"
-                " again with --redecide"
+                f"table {self.sql_name} holds decisions made with other rules: pass {Rules.describe(made_by)}, or"
+                " decide again with --redecide"
             )
         return bool(made_by)
 

@@ -94,7 +94,7 @@ _CONDITIONS = (
 )
 
 UNSTEADY = (
-    "row-level security or --where selects other rows of the table at each reading: choose a role that sees all"
+    "row-level security or --where selects different rows each time the table is read: choose a role that sees all"
     " rows, and a condition without random results"
 )
 

@@ -74,7 +74,7 @@ def find_stored(source: SourceTable, options: TableOptions) -> StoredColumns:
         filling = shlex.join(words)
         if len(wrong):
             row = source.name_row(*sample[wrong[0]][:2])
-            why = f"{row} has another fingerprint than its {options.text_column}. If it should have that one, run"
+            why = f"{row} has a fingerprint that is not that of its {options.text_column}. To replace it, run"
             ignored = _ignoring(source, [column], f"{why} {filling} --all-rows")
         elif not sample:
             ignored = _ignoring(source, [column], f"it has no fingerprints. Fill it: {filling}")
@@ -117,8 +117,9 @@ def _with_sketches(
     for part, tid, text, _, found in there:
         if sketch_of(text) != found % (1 << 64):
             row = source.name_row(part, tid)
-            why = f"{row} has another sketch than its text. If it is the column of the sketches, run {filling}"
-            return _without_sketches(source, column, sketches, f"{why} --all-rows", required=required)
+            filling = f"If it is the column of the sketches, run {filling} --all-rows"
+            why = f"{row} has a sketch that is not that of its text. {filling}"
+            return _without_sketches(source, column, sketches, why, required=required)
     return StoredColumns(column, sketches, None)
 
 

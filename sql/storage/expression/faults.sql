@@ -1,4 +1,4 @@
--- The faults of B-trees and of tables that Citus manages, and how they are mended.
+-- The faults of B-trees and of tables that Citus manages, and their repair.
 
 -- A quick look counts the valid B-trees here; a thorough one also reads their definitions, and asks all
 -- shards.

@@ -1,4 +1,4 @@
--- The faults of triggers and key tables, and how they are mended.
+-- The faults of triggers and key tables, and their repair.
 
 -- A search reads the triggers, and whether the first key table is there and lasts as long as the table.
 CREATE OR REPLACE FUNCTION simsql._tables_faults(
@@ -155,7 +155,7 @@ BEGIN
 END
 $$;
 
--- Mends them, and returns the index. If a key table is lost, this is another one, with new key tables.
+-- Repairs them, and returns the index. If a key table is lost, this is another one, with new key tables.
 CREATE OR REPLACE FUNCTION simsql._tables_mend(index simsql.registry, faults simsql._fault[])
 RETURNS simsql.registry
 LANGUAGE plpgsql
