@@ -72,7 +72,7 @@ def main(
         int | None, typer.Option(min=100, help="Texts; by default 20,000, or all of the file.")
     ] = None,
     rows: Annotated[int, typer.Option(min=1000, help="Fingerprints in the table that is searched.")] = 100_000,
-    queries: Annotated[int, typer.Option(min=10, help="Searches of each kind, at most.")] = 300,
+    queries: Annotated[int, typer.Option(min=10, help="Searches of each kind, at most.")] = 100,
     file: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help='JSON lines with "text" and "label".')
     ] = None,

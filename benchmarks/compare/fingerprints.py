@@ -18,7 +18,6 @@ from simsql import simhash_many
 
 DISTANCE = 7
 _ROUNDS = 3
-_BUDGET = 2.0  # processor seconds for a system in a round
 _SCHEMA, _NOTHING = "CREATE in the database", "nothing"
 _EXTENSION = "the extension `vector`"
 _NEAR = f"SELECT t.id FROM simsql.near('%s', %%s, {DISTANCE}) AS n JOIN %s AS t USING (fingerprint)"
@@ -43,7 +42,7 @@ class System:
     disk: int | None = None
     prepare: Callable[[], object] = lambda: None
     server: Server | None = None
-    answers: list[Collection[int]] = field(default_factory=list)
+    answers: list[list[int]] = field(default_factory=list)
     clock: list[float] = field(default_factory=list)
     processor: float = 0.0
 
@@ -85,22 +84,22 @@ def measure(
 
 
 def _ask(system: System, queries: Sequence[int]) -> None:
-    """Ask as many queries as the budget allows, after a few to warm up; the first round keeps the answers."""
+    """Ask all queries, after a few to warm up. The answers of every round have to be the same."""
     system.prepare()
     bigints = list(map(as_bigint, queries))
     for query in bigints[:10]:
         system.search(query)
-    keep = not system.answers
     before = _processor_seconds(system)
-    for number, query in enumerate(bigints, 1):
+    answers = []
+    for query in bigints:
         began = time.perf_counter()
         answer = system.search(query)
         system.clock.append(time.perf_counter() - began)
-        if keep:
-            system.answers.append(answer)
-        if number % 20 == 0 and _processor_seconds(system) - before > _BUDGET:
-            break
+        answers.append(sorted(answer))
     system.processor += _processor_seconds(system) - before
+    if system.answers and answers != system.answers:
+        raise WrongResultError(f"{system.name}: a search finds other rows when it is repeated")
+    system.answers = answers
 
 
 def _processor_seconds(system: System) -> float:
@@ -110,8 +109,8 @@ def _processor_seconds(system: System) -> float:
 def _judge(system: System, oracle: Oracle, queries: Sequence[int]) -> Quality:
     """Count the rows beside the one that has the same fingerprint as the query."""
     found = right = wanted = 0
-    for query, places in zip(queries, system.answers, strict=False):
-        answer = set(oracle.values[np.array(list(places), dtype=np.int64)].tolist()) - {query}
+    for query, places in zip(queries, system.answers, strict=True):
+        answer = set(oracle.values[np.array(places, dtype=np.int64)].tolist()) - {query}
         near = {fingerprint for fingerprint, _ in oracle.near(query, DISTANCE)} - {query}
         if not answer <= near or (system.exact and answer != near):
             raise WrongResultError(f"{system.name}: a search for {query} finds {answer} instead of {near}")

@@ -34,7 +34,9 @@ class Row:
             self.tool,
             *shares(self.quality),
             _time(self.processor),
-            f"{self.processor / first.processor:.2g}" if self.processor and first.processor else "-",
+            format_value(float(f"{self.processor / first.processor:.2g}"), "")
+            if self.processor and first.processor
+            else "-",
             _time(self.clock),
             "-" if self.build is None else _time(self.build),
             _megabytes(self.disk),
