@@ -26,7 +26,7 @@ MINUTES ?= 10
 SEED ?=
 CRASH ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint docs docs-links dist format reference trial ddl drops fuzz quality bench compare load clean
+.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint docs docs-links dist format reference trial ddl drops fuzz quality pictures bench compare load clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -127,7 +127,7 @@ $(DIST_READY): $(READY)
 dist: $(DIST_READY) ## build the release, check it, and try it with each Python from 3.11 on that is here
 	$(BIN)/python tests/dist.py
 
-reference: $(READY) ## write the reference of the commands and the Python names into docs/reference/
+reference: $(READY) ## write what is made from the code into docs/reference/
 	PYTHONPATH=tests/support $(BIN)/python tests/test_docs.py
 
 format: $(READY) ## lay the code out
@@ -154,6 +154,9 @@ quality: $(READY) ## measure recipes and decisions on texts in three scripts: ma
 	$(BIN)/python -m benchmarks.sketches
 	$(BIN)/python -m benchmarks.templates
 	$(BIN)/python -m benchmarks.boilerplate
+
+pictures: $(READY) ## draw the pictures of how simsql works into docs/images
+	$(BIN)/python -m benchmarks.diagrams
 
 $(BENCH_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[embedded,bench]'

@@ -5,16 +5,15 @@
    fair coins would have; then a long text and its first words.
 3. The filter: of the pairs within distance 12 that are similar, the share whose sketches pass; and of the others.
 4. Decisions: precision, recall and F1 of pairs against brute force, beside MinHash LSH of other packages.
-5. What padded trigrams change, against trigrams without padding and words for texts of fewer than 20.
 
-The truth of 4 and 5 is found without code of simsql. A word of a Chinese text is a character there.
+The truth of 4 is found without code of simsql. A word of a Chinese text is a character there.
 """
 
 import csv
 import string
 import sys
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import chain, pairwise
@@ -38,7 +37,7 @@ from simsql.fingerprint import (
     tokens_of_items,
 )
 
-REPORTED, DROPPED, ESTIMATED = 0.6, 0.7, 0.55
+REPORTED, ESTIMATED = 0.6, 0.55
 DISTANCES = (10, 12)
 _SEED = 7
 _ROUNDS = 5
@@ -207,15 +206,6 @@ def _similarities(texts: Sequence[str], pairs: NDArray[np.int64]) -> Floats:
 # Decisions
 
 
-def former_similarity(one: Sequence[str], other: Sequence[str]) -> float:
-    """Return the index of the runs of three words, or of the words if one text has fewer than 20."""
-    if min(len(one), len(other)) < 20:
-        first, second = set[Hashable](one), set[Hashable](other)
-    else:
-        first, second = (set(zip(own, own[1:], own[2:], strict=False)) for own in (one, other))
-    return len(first & second) / max(1, len(first | second))
-
-
 def decision_table(name: str, corpus: Corpus, alike: Pairs) -> Iterator[str]:
     """Yield the lines of a table of ways to find pairs: right are those of REPORTED or more in `alike`."""
     wanted = {pair for pair, index in alike.items() if index >= REPORTED}
@@ -319,37 +309,6 @@ def read_pairs_file(folder: Path) -> Pairs:
         }
 
 
-def rule_table(corpora: Sequence[Corpus], truths: Sequence[Pairs]) -> Iterator[str]:
-    """Yield the lines of the table of what padded trigrams change, by the words of the shorter text."""
-    titles = [f"{least} or more: {rule}" for least in (REPORTED, DROPPED) for rule in ("former", "now", "both")]
-    yield markdown_line(["texts", "words", *titles])
-    yield markdown_line(["---", "---", *["---:"] * len(titles)])
-    for corpus, now in zip(corpora, truths, strict=True):
-        # The former rule finds pairs by plain trigrams, or by words if one text is short, so no other is long.
-        plain = find_alike((set(zip(own, own[1:], own[2:], strict=False)) for own in corpus.words), REPORTED)
-        short = find_alike((set(own) if len(own) < 60 else set() for own in corpus.words), REPORTED)
-        pairs = set(now) | set(plain) | set(short)
-        rows = {
-            pair: (
-                min(len(corpus.words[place]) for place in pair),
-                former_similarity(*(corpus.words[place] for place in pair)),
-                now.get(pair, 0.0),
-            )
-            for pair in pairs
-        }
-        for low, high in ((1, 10), (10, 15), (15, 20), (20, 36), (36, 101), (101, 10**9)):
-            here = [row for row in rows.values() if low <= row[0] < high]
-            indexes = np.array(here, dtype=np.float64).reshape(-1, 3)[:, 1:]
-            counts = [
-                int((chosen >= least).sum())
-                for least in (REPORTED, DROPPED)
-                for chosen in (*indexes.T, indexes.min(axis=1, initial=1.0))
-            ]
-            if any(counts):
-                words = f"{low} to {high - 1}" if high < 10**9 else f"{low} or more"
-                yield markdown_line([corpus.name, words, *(f"{count:,}" for count in counts)])
-
-
 def in_cyrillic(corpus: Corpus) -> Corpus:
     """Return the same texts in other letters."""
     letters = str.maketrans(_LATIN, _CYRILLIC)
@@ -373,7 +332,6 @@ def main() -> None:
     decisions = [decision_table(corpus.name, corpus, alike) for corpus, alike in zip(corpora, truths, strict=True)]
     decisions.append(decision_table("civil codes, pairs file", corpora[0], read_pairs_file(folder)))
     tables["Decisions"] = chain(head, *decisions)
-    tables["Padded trigrams and the former rule"] = rule_table(corpora, truths)
     for title, lines in tables.items():
         print(f"### {title}\n")
         print("\n".join(lines), end="\n\n", flush=True)

@@ -27,6 +27,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["images"]
 source_suffix = {".md": "markdown"}
 nitpicky = True
+smartquotes = False
 # In docstrings, a name in backquotes is a link, also if it is that of a parameter or not of simsql: then it
 # leads nowhere. Names that begin with simsql must exist, in Python or in SQL; those in signatures may be
 # private.
@@ -41,6 +42,7 @@ add_module_names = False
 python_use_unqualified_type_names = True
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
+maximum_signature_line_length = 100
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 # What runs the examples is not a lexer: some blocks are neither quite SQL nor quite a console.

@@ -68,6 +68,7 @@ BEGIN
 END
 $$;
 
+COMMENT ON TYPE simsql.member IS 'a fingerprint of a row, and the smallest fingerprint of its cluster';
 COMMENT ON FUNCTION simsql.clusters(regclass, integer, text, jsonb) IS
     'connected components of the pairs: each fingerprint that has a neighbour or that two rows share, '
     'with the smallest fingerprint of its cluster; '

@@ -1,7 +1,6 @@
 -- simsql.indexes: one row for each index.
 
--- To add a column, append it here and describe it in docs/reference/sql.md. `simsql index list` prints those that
--- simsql/cli/index.py names.
+-- To add a column, append it and its comment here. `simsql index list` prints those that simsql/cli/index.py names.
 CREATE OR REPLACE VIEW simsql.indexes AS
 SELECT r.id,
        r.table_name,
@@ -30,5 +29,22 @@ SELECT r.id,
 
 COMMENT ON VIEW simsql.indexes IS
     'one row per simhash index, with its state according to the catalogue; simsql.verify checks more';
+COMMENT ON COLUMN simsql.indexes.id IS 'the number in the names of its objects';
+COMMENT ON COLUMN simsql.indexes.table_name IS 'the table when the index was created or repaired, with its schema';
+COMMENT ON COLUMN simsql.indexes.column_name IS 'the column of the fingerprints';
+COMMENT ON COLUMN simsql.indexes.scope IS 'the columns whose values restrict each search';
+COMMENT ON COLUMN simsql.indexes.distance IS 'the default distance of searches, from 0 to 64 bits';
+COMMENT ON COLUMN simsql.indexes.blocks IS 'of the design: into how many blocks a fingerprint is cut';
+COMMENT ON COLUMN simsql.indexes.lead IS 'of the design: how many blocks lead each key';
+COMMENT ON COLUMN simsql.indexes.inner_blocks IS 'of the design: into how many blocks the other bits are cut, or 0';
+COMMENT ON COLUMN simsql.indexes.recipe IS 'the id of the recipe of the fingerprints, or null';
+COMMENT ON COLUMN simsql.indexes.state IS 'ready, or the worst fault that the catalogue shows';
+COMMENT ON COLUMN simsql.indexes.storage IS 'tables: key tables; expression: B-trees on the table itself';
+COMMENT ON COLUMN simsql.indexes.is_default IS 'whether searches that name no column use it';
+COMMENT ON COLUMN simsql.indexes.bytes IS 'the size of the key tables, or of the B-trees on prefixes';
+COMMENT ON COLUMN simsql.indexes.unvacuumed IS
+    'the share, from 0 to 1, of what searches read that a vacuum would clean up';
+COMMENT ON COLUMN simsql.indexes.last_vacuum IS 'when the last vacuum ended';
+COMMENT ON COLUMN simsql.indexes.hint IS 'what to do, or null if there is nothing to do';
 
 GRANT SELECT ON simsql.indexes TO PUBLIC;

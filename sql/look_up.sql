@@ -195,6 +195,18 @@ BEGIN
 END
 $$;
 
+-- Raises an error for a search that could not read an index: another session has changed its storage or dropped it
+-- while the search waited for a lock, or it is damaged.
+CREATE OR REPLACE FUNCTION simsql._refuse_changed(table_name regclass, reason text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RAISE EXCEPTION 'simsql: the simhash index on % has changed since this search began: %', table_name, reason
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+              HINT = format('Search again. If that fails, too: SELECT * FROM simsql.repair(%L);', table_name);
+END
+$$;
+
 -- The current name of a column, whatever the snapshot; null without a number. PostgreSQL inlines it.
 CREATE OR REPLACE FUNCTION simsql._column_name(table_id oid, number smallint) RETURNS text
 LANGUAGE sql STABLE

@@ -65,14 +65,18 @@ BEGIN
     IF (asked BETWEEN 0 AND 64) IS NOT TRUE THEN
         asked := simsql._distance(distance, of_index);
     END IF;
-    IF index_id <= 32 THEN{calls}
-    ELSIF scope IS NULL THEN
-        RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2)'
-                       USING fingerprint, asked;
-    ELSE
-        RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2, $3)'
-                       USING fingerprint, asked, scope;
-    END IF;
+    BEGIN
+        IF index_id <= 32 THEN{calls}
+        ELSIF scope IS NULL THEN
+            RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2)'
+                           USING fingerprint, asked;
+        ELSE
+            RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2, $3)'
+                           USING fingerprint, asked, scope;
+        END IF;
+    EXCEPTION
+        WHEN undefined_table OR undefined_function THEN PERFORM simsql._refuse_changed(table_name, sqlerrm);
+    END;
     -- The search has locked the table by now.
     IF (SELECT c.relhassubclass OR c.relfilenode <> pg_relation_filenode(c.oid)
           FROM pg_class AS c WHERE c.oid = table_name)
@@ -85,6 +89,7 @@ $create$, jsonb_build_object('calls', calls[1]));
 END
 $do$;
 
+COMMENT ON TYPE simsql.match IS 'a fingerprint of a row, and its distance in bits from the one that was searched for';
 COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
     'every fingerprint within the distance, once each, nearest first; '
     'only fingerprints of rows in the table or the scope';

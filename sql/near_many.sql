@@ -117,16 +117,22 @@ BEGIN
     ELSIF scope IS NOT NULL THEN
         PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'on', true);
     END IF;
-    FOREACH statement IN ARRAY plan.statements LOOP
-        RETURN QUERY EXECUTE statement || ' LIMIT 100000001' USING queries, asked;
-        GET DIAGNOSTICS of_statement := ROW_COUNT;
-        found_matches := found_matches + of_statement;
-        PERFORM simsql._refuse_more(found_matches, 'matches', asked);
-    END LOOP;
+    BEGIN
+        FOREACH statement IN ARRAY plan.statements LOOP
+            RETURN QUERY EXECUTE statement || ' LIMIT 100000001' USING queries, asked;
+            GET DIAGNOSTICS of_statement := ROW_COUNT;
+            found_matches := found_matches + of_statement;
+            PERFORM simsql._refuse_more(found_matches, 'matches', asked);
+        END LOOP;
+    EXCEPTION
+        WHEN undefined_table OR undefined_function THEN PERFORM simsql._refuse_changed(table_name, sqlerrm);
+    END;
     PERFORM simsql._check_rewritten(table_name);
 END
 $$;
 
+COMMENT ON TYPE simsql.query_match IS
+    'one of the fingerprints that were searched for, a fingerprint of a row, and their distance in bits';
 COMMENT ON FUNCTION simsql.near_many(regclass, bigint[], integer, text, jsonb) IS
     'the matches of simsql.near for each of these fingerprints; duplicates are searched for once';
 

@@ -86,5 +86,7 @@ BEGIN
 END
 $$;
 
+COMMENT ON TYPE simsql.wide_match IS
+    'the words of a row, and their distance in bits, all words together, from those that were searched for';
 COMMENT ON FUNCTION simsql.near_wide(regclass, bigint[], integer, text[], jsonb) IS
     'every fingerprint of several words within the distance, once each, nearest first';

@@ -152,6 +152,7 @@ BEGIN
 END
 $$;
 
+COMMENT ON TYPE simsql.pair IS 'two fingerprints of rows, a < b, and their distance in bits';
 COMMENT ON FUNCTION simsql.pairs(regclass, integer, text, jsonb) IS
     'every pair of different fingerprints (a < b) within the distance, once each, '
     'of rows in the table or the scope; '

@@ -63,6 +63,8 @@ BEGIN
 END
 $$;
 
+COMMENT ON TYPE simsql.finding IS
+    'a fault of an index: what is wrong with which object, how many keys it concerns, and what to do';
 COMMENT ON FUNCTION simsql.verify(regclass, text) IS
     'list the faults of the indexes of one table or of all tables; no row means no fault';
 

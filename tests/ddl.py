@@ -3,8 +3,8 @@
     python tests/ddl.py --minutes 10 --seed 1 --postgres 18
 
 prints what was tried. It exits with 1 if a search was wrong, or an error said nothing useful, and prints the
-shortest sequence of statements that leads there. With --fault NAME, a fault of the past is put back, and the
-program exits with 0 as soon as it has found it.
+shortest sequence of statements that leads there. With --fault NAME, a fault of the past is put back, statements
+that could show it become likelier, and the program exits with 0 as soon as it has found it.
 """
 
 import argparse
@@ -20,6 +20,7 @@ sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).paren
 from random_ddl import (  # noqa: E402
     ALL,
     FAULTS,
+    VISIBLE,
     Counts,
     DifferenceError,
     prepare,
@@ -38,7 +39,7 @@ def try_many(server: Server, options: argparse.Namespace, counts: Counts, found:
     number = 0
     while time.monotonic() - begin < 60 * options.minutes and not (found and options.fault):
         number += 1
-        case = random_case(random.Random(f"{options.seed} {number}"))
+        case = random_case(random.Random(f"{options.seed} {number}"), VISIBLE.get(options.fault, ()))
         try:
             try_case(server, counts, case, template)
         except DifferenceError:

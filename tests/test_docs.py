@@ -13,11 +13,11 @@ Fenced blocks by language:
   prints, or what the last command prints.
 - yaml: a collector for sql_exporter, whose queries any role can run.
 
-The changes (diff) and commands of docs/guides/backend.md and docs/guides/django.md are tried by tests/examples/.
+The blocks of docs/guides/backend.md and of the pages about Django are tried by tests/examples/.
 
 `...` stands for any text, as in doctest. The database of the pages' examples is a database of an embedded server.
 
-Run as a program, this file writes the reference in docs/reference/command-line.md and docs/reference/python/ anew.
+Run as a program, this file writes what is made from the code in docs/reference/ anew.
 """
 
 import contextlib
@@ -45,6 +45,7 @@ import yaml
 from documentation import (
     BACKEND,
     DJANGO,
+    DJANGO_MODELS,
     PAGES,
     REPOSITORY,
     Block,
@@ -57,6 +58,7 @@ from documentation import (
 from pooler import Pooler, find_pgbouncer, run_pooler
 from preloaded import preloaded_programs
 from program import run_in_one_stream
+from sql_reference import comments, with_tables
 
 import simsql
 import simsql.cli
@@ -88,7 +90,7 @@ def pages_with(*languages: str, pages: Sequence[Path] = PAGES) -> pytest.MarkDec
         for page in pages
         if any(block.language in languages and not block.file for block in read_blocks(page))
     ]
-    chosen = [page for page in chosen if page not in (BACKEND, DJANGO)]
+    chosen = [page for page in chosen if page not in (BACKEND, DJANGO, DJANGO_MODELS)]
     return pytest.mark.parametrize("page", chosen, ids=page_id)
 
 
@@ -431,6 +433,28 @@ def test_every_sql_function_is_described(connection: psycopg.Connection) -> None
     assert signatures == expected
 
 
+def test_every_sql_object_has_a_comment_and_an_entry(connection: psycopg.Connection) -> None:
+    """The comments of the catalogue are those from which the tables of docs/reference/sql.md are made."""
+    found = connection.execute(
+        "SELECT CASE prokind WHEN 'p' THEN 'PROCEDURE' ELSE 'FUNCTION' END AS kind, proname AS name,"
+        "       obj_description(oid, 'pg_proc') AS comment"
+        "  FROM pg_proc WHERE pronamespace = 'simsql'::regnamespace"
+        " UNION ALL SELECT 'VIEW', relname, obj_description(oid, 'pg_class')"
+        "  FROM pg_class WHERE relnamespace = 'simsql'::regnamespace AND relkind = 'v'"
+        " UNION ALL SELECT 'TYPE', t.typname, obj_description(t.oid, 'pg_type')"
+        "  FROM pg_type AS t JOIN pg_class AS c ON c.oid = t.typrelid AND c.relkind = 'c'"
+        " WHERE t.typnamespace = 'simsql'::regnamespace"
+        " UNION ALL SELECT 'COLUMN', 'indexes.' || attname, col_description(attrelid, attnum)"
+        "  FROM pg_attribute WHERE attrelid = 'simsql.indexes'::regclass AND attnum > 0"
+    ).fetchall()
+    assert sorted(row for row in found if not row[1].startswith("_")) == sorted(comments())
+    page = SQL.read_text(encoding="utf-8")
+    assert page == with_tables(page), "run: make reference"
+    assert {name for kind, name, _ in comments() if kind == "VIEW"} == {
+        "indexes"
+    }  # the one with a table of its own
+
+
 def _default(found: re.Match[str]) -> str:
     return f"DEFAULT {found[1] or 'NULL'}"
 
@@ -558,3 +582,4 @@ if __name__ == "__main__":
     COMMANDS.write_text(after, encoding="utf-8")
     for page, text in reference.committed_pages().items():
         page.write_text(text, encoding="utf-8")
+    SQL.write_text(with_tables(SQL.read_text(encoding="utf-8")), encoding="utf-8")

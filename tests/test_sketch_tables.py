@@ -55,14 +55,6 @@ def test_ways_to_find_pairs(made_up):
             assert rows[f"simsql, distance {distance}, {check}"][1:4] == [str(right), "1.000", row[3]]
 
 
-def test_the_former_rule():
-    long = [str(number) for number in range(20)]
-    assert sketches.former_similarity(long[:19], [*long[:18], "x"]) == 18 / 20
-    assert sketches.former_similarity(long, [*long[:19], "x"]) == 17 / 19
-    lines = list(sketches.rule_table([Corpus("three", [" ".join(long)] * 2 + ["1 2 3"])], [{(0, 1): 1.0}]))
-    assert cells(lines[-1]) == ["three", "20 to 35", *["1"] * 6]
-
-
 def test_edited_copies_are_counted(made_up):
     exact, differing, apart = sketches.short_pairs(made_up)
     assert len(exact) == len(differing) == len(apart) > 10

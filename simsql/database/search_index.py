@@ -318,7 +318,8 @@ class SearchIndex:
     def verify(self) -> list[Finding]:
         """Return the faults of the index, or of all indexes of the table if no column was given.
 
-        Reads all keys and all fingerprints in one snapshot, and changes nothing.
+        Reads all keys and all fingerprints in one snapshot, and changes nothing. Raises DBAPIError, too, if
+        row-level security hides rows.
         """
         with begin(self._bind) as connection:
             return verify(connection, self._table, self._column)
@@ -327,7 +328,7 @@ class SearchIndex:
         """Repair all indexes of the table; return the faults.
 
         Writers of the table wait until the transaction ends, which must be READ COMMITTED. Leaves superfluous keys
-        to `vacuum`.
+        to `vacuum`. Raises DBAPIError, too, unless the role owns the table and the index.
         """
         with begin(self._bind, **READ_COMMITTED) as connection:
             return [Finding(*row) for row in connection.execute(_REPAIR, {"table": self._table})]

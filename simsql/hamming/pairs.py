@@ -183,8 +183,9 @@ def connected_components(
 ) -> list[NDArray[np.uint64]]:
     """Return the groups of fingerprints that are connected by chains of pairs, as `find_clusters` returns them.
 
-    `pairs` are uint64 arrays of shape (n, 2), as `find_pairs` yields them in batches; both members of a pair are
-    among the fingerprints. They are read one by one and not stored.
+    `pairs` are uint64 arrays of shape (n, 2), as `find_pairs` yields them in batches; both members of a pair
+    must be among the fingerprints, which is not checked. They are read one by one and not stored. Fingerprints
+    and errors as for `find_pairs`.
     """
     return _components(distinct_fingerprints(fingerprints), iter(pairs))
 

@@ -58,6 +58,13 @@ def test_thresholds_out_of_range(lines):
     run("dedup", "--explain", "a", "b").failed(2, "name the files to read: without them, --explain needs --table")
 
 
+def test_the_ends_of_the_ranges_are_in_them():
+    assert Rules(0, 1.0).drop == Rules(64, 0.5, 1.0).drop == 1.0
+    for wrong in ((-1, 0.5), (65, 0.5), (3, -0.1), (3, 1.1), (3, 0.5, 1.1)):
+        with pytest.raises(UsageError, match=f"between .* not {wrong[-1] if wrong[0] == 3 else wrong[0]}$"):
+            Rules(*wrong)
+
+
 def test_rules_that_a_table_has_recorded():
     """The names may never change: tables of earlier versions have them in their comments."""
     recorded = {
@@ -73,7 +80,9 @@ def test_rules_that_a_table_has_recorded():
     assert Rules.from_recorded(recorded) == replace(rules, drop_similarity=0.7)
     told = "--distance 3 --similarity 0.5 --drop-similarity 0.7"
     assert Rules.describe(recorded) == f"{told} --keep newest --keep-under '/data/ä b'"
-    assert Rules.describe({**recorded, "keep_field": "score", "keep_under": []}) == f"{told} --keep-field score"
+    scored = {**recorded, "keep_field": "score", "keep_under": []}
+    assert Rules.describe(scored) == f"{told} --keep-field score"
+    assert Rules.from_recorded(scored).keep_field == "score"
     alone = {**recorded, "similarity": 0, "drop_similarity": 0.0}
     assert Rules.from_recorded(alone).drop_similarity is None
     assert "--drop-similarity" not in Rules.describe(alone)

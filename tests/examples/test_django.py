@@ -1,4 +1,4 @@
-"""The example's two commits as docs/guides/django.md tells them, and every other block of that page."""
+"""The example's two commits as docs/guides/django.md tells them, and all other blocks about Django."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 from commits import write_commits
 from documentation import DJANGO as PAGE
-from documentation import assert_output, read_blocks, read_commands
+from documentation import DJANGO_MODELS, assert_output, read_blocks, read_commands
 from program import environment, temporary_folder
 from servers import Server
 
@@ -31,7 +31,7 @@ for kind, what in json.load(sys.stdin):
             except SystemExit as end:
                 assert not end.code, f"{what}: {end.code}"
         elif kind == "code":
-            exec(compile(what, "docs/guides/django.md", "exec"), names)
+            exec(compile(what, "django.md", "exec"), names)
         else:
             path, body = what
             answer = client.post(path, body, content_type="application/json") if body else client.get(path)
@@ -77,12 +77,12 @@ def test_the_project_gains_near_duplicate_search_and_loses_it_again(server: Serv
         assert [json.loads(answer)[0] for answer in old[2:]] == [201, 201, 404]
         tables = server.run("pg_dump", "--schema-only", "--restrict-key=x", url.database)
 
-        # The page, block by block.
+        # The pages, block by block.
         migration = after / "articles/migrations/0002_near_duplicates.py"
         kept = migration.read_text(encoding="utf-8")
         migration.unlink()
         steps, expected = [], []
-        for block in read_blocks(PAGE):
+        for block in (*read_blocks(PAGE), *read_blocks(DJANGO_MODELS)):
             if block.language == "console":
                 for command, output in read_commands(block):
                     steps.append(("command", command))

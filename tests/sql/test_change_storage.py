@@ -228,6 +228,26 @@ def changing(connection):
     return locks.fetchone() == (1,)
 
 
+@pytest.mark.parametrize(
+    "search", ["near('article', 5, 3)", "near_many('article', ARRAY(SELECT generate_series(1, 20)))"]
+)
+def test_a_search_that_waits_for_a_change_finds_the_rows_or_says_what_to_do(connection, connect, search):
+    create_table(connection, range(20))
+    create_index(connection, "tables")
+    search = f"SELECT fingerprint, distance FROM simsql.{search}"
+    expected = connection.execute(search).fetchall()
+    connection.execute("BEGIN")
+    change(connection, "expression")
+    with blocked(connect, lambda other: other.execute(search).fetchall()) as found:
+        connection.execute("COMMIT")
+    with pytest.raises(
+        errors.ObjectNotInPrerequisiteState, match="has changed since this search began"
+    ) as refused:
+        found.result()
+    assert refused.value.diag.message_hint.startswith("Search again.")
+    assert connection.execute(search).fetchall() == expected
+
+
 def test_it_gives_up_after_lock_timeout(connection, connect):
     create_table(connection, FINGERPRINTS)
     create_index(connection, "tables")

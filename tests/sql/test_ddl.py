@@ -8,10 +8,7 @@ from functools import partial
 
 import pytest
 from psycopg import errors
-from random_ddl import ALL, FAULTS, Counts, DifferenceError, prepare, put_back, random_case, try_case
-
-# What makes each of the faults visible, so that a few cases find it.
-VISIBLE = {"replica": ("insert", "update"), "scope type": ("column type",)}
+from random_ddl import ALL, FAULTS, VISIBLE, Counts, DifferenceError, prepare, put_back, random_case, try_case
 
 
 @pytest.fixture(scope="module")

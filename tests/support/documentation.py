@@ -11,7 +11,9 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(REPOSITORY.glob("docs/**/*.md"))]
-BACKEND, DJANGO = (REPOSITORY / "docs/guides" / name for name in ("backend.md", "django.md"))
+BACKEND, DJANGO, DJANGO_MODELS = (
+    REPOSITORY / "docs" / name for name in ("guides/backend.md", "guides/django.md", "reference/django.md")
+)
 FILE_NAME = re.compile(r"(?:#|--) ([\w/]+\.(?:py|sh|sql))\n")
 LANGUAGES = {"sql", "python", "console", "sh", "text", "diff", "yaml"}
 

@@ -30,12 +30,12 @@ PUBLIC = {
     "simsql.server": "../../guides/embedded.md",
     "simsql.sqlalchemy": "../sqlalchemy.md",
     "simsql.alembic": "../alembic.md",
-    "simsql.django": "../../guides/django.md",
+    "simsql.django": "../django.md",
 }
 _INDEX = """# Names in Python
 
 Every function and class that you can import, and the types that they return. Packages that are not listed here
-are for simsql itself and change without notice.
+are for simsql itself and change without notice, except those for [other engines](../../explanation/scale.md).
 
 | package | contents |
 |---|---|
