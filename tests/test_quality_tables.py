@@ -1,4 +1,4 @@
-"""The programs behind docs/explanation/quality.md count what they say: compared with a direct count."""
+"""The programs behind docs/explanation/quality.md count what they say, and pictures are what their code draws."""
 
 import random
 import re
@@ -9,9 +9,10 @@ from xml.etree import ElementTree
 import corpus
 import numpy as np
 import pytest
+from documentation import PAGES
 
 import simsql
-from benchmarks import boilerplate, charts, limits, templates
+from benchmarks import boilerplate, charts, diagrams, limits, templates
 from benchmarks.decisions import (
     Corpus,
     Outcome,
@@ -141,6 +142,21 @@ def test_the_charts_of_the_page_are_small():
         path = PAGE.parents[1] / image
         assert path.stat().st_size < 100_000
         ElementTree.parse(path)
+
+
+def test_pictures_are_what_the_code_draws_and_have_alternative_texts():
+    for name, draw in diagrams.PICTURES.items():
+        assert (charts.IMAGES / f"{name}.svg").read_text(encoding="utf-8") == draw(), "run: make pictures"
+    shown = set()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        found = re.findall(r"!\[([^]]*)\]\((\S+)\)", text) + [
+            (alternative, source) for source, alternative in re.findall(r'<img src="(.*?)" alt="(.*?)"', text)
+        ]
+        assert all(len(alternative) > 20 for alternative, _ in found), page
+        shown |= {Path(source).name for _, source in found}
+    assert {path.name for path in charts.IMAGES.iterdir()} - {"report-dark.png"} == shown
+    assert all(path.stat().st_size < 300_000 for path in charts.IMAGES.iterdir())
 
 
 @pytest.mark.parametrize("case", [limits.CASES[0], limits.CASES[7], limits.CASES[-3]], ids=lambda case: case[0])

@@ -76,7 +76,7 @@ class InstallSimsqlOp(SimsqlOp):
         """Run the operation, or print it as SQL."""
         context = operations.migration_context
         if context.as_sql:
-            # Several branches can install it, and a script cannot look whether the database has it.
+            # Several branches can install it, and a script cannot check whether the database has it.
             if not context.opts.setdefault("simsql_is_printed", False):
                 context.impl.static_output(schema_sql().rstrip())
             context.opts["simsql_is_printed"] = True

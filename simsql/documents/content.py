@@ -273,7 +273,7 @@ def undecodable(encoding: str, position: str, data: bytes | None = None) -> Unfi
 
 
 def detect_encoding(read_start: Callable[[int], bytes]) -> str:
-    """Return the encoding of a text, of which `read_start` returns so many bytes: a guess if it is not UTF-8.
+    """Return the encoding of a text: a guess if it is not UTF-8. `read_start` returns as many bytes as asked for.
 
     It is UTF-8, too, if a guess is not safe, or if the bytes are not a text: what reads it says so.
     """

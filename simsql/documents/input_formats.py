@@ -106,7 +106,7 @@ class Layout:
     """Whether to read pictures, and nothing else."""
 
     def of_file(self, read_start: Callable[[int], bytes]) -> "Layout":
-        """Return the layout of a file, of which `read_start` returns so many bytes: with its own encoding."""
+        """Return the layout with the encoding of a file. `read_start` returns as many bytes as asked for."""
         if self.encoding != DETECT:
             return self
         return replace(self, encoding=detect_encoding(read_start))

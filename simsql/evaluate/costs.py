@@ -89,7 +89,7 @@ class Costs:
     def _sum(self, chosen: NDArray[np.bool_]) -> float | None:
         numbers = self._number[chosen]
         total = float(numbers.sum())
-        # Each pair that was drawn stands for so many; one by chance may just not have been seen.
+        # Each drawn pair stands for several. A pair that is near by chance may just not have been drawn.
         error = float(np.sqrt(self._chance**2 + np.square(numbers).sum()))
         return total if error <= _ERROR * total else None
 

@@ -35,7 +35,7 @@ _GREY, _COLOUR = GREY_SIDE**2, 3 * COLOUR_SIDE**2  # bytes
 _TOKENS = 1 + (_GREY + _COLOUR) // 8
 _TEXT = re.compile(r"([0-9]{1,9})x([0-9]{1,9}) ([0-9a-f]{16}|-) ([A-Za-z0-9+/]+=*)")
 
-# Pictures are compared window by window: a window is two by two cells, and a cell has so many pixels on a side.
+# Pictures are compared in windows of two by two cells. There are eight cells on a side, each of _CELL pixels.
 _CELLS = 8
 _CELL = GREY_SIDE // _CELLS
 _NOISE = 100.0  # the variance that two windows may have each for itself

@@ -53,7 +53,7 @@ from simsql.fingerprint.utf8 import (
 _WIDTH = np.array([0, 0, 0, 1, 1, 1, 2, 4])
 # Characters that separate tokens and do not compose with the character before them, so a text can be cut there.
 _SURE_SEPARATOR = re.compile("[\\0-/:-@[-`{-\\x7f\u3001\u3002]")
-# If the first characters of a text have at most one more byte in so many, it is processed as bytes.
+# A text is processed as bytes if its first 64 characters have at most one more byte in 12.
 _SAMPLE, _FEW = 64, 12
 # Texts that are not ASCII have larger arrays. This many characters are tokenised at a time, to stay in the cache.
 _GROUP = 1 << 16

@@ -148,8 +148,8 @@ class PostgresServer:
         postmaster = read_postmaster(self.data_folder)
         if postmaster and postmaster.accepts_connections():
             raise SimsqlError(f"another program started the server on {self.data_folder}: stop it first")
-        # Our lock proves that the server which wrote these is gone. PostgreSQL itself would look whether its
-        # pid exists, and refuse to start if a zombie still has it or another program has got it since.
+        # Our lock proves that the server which wrote these is gone. PostgreSQL itself only checks that its pid
+        # exists, and refuses to start if a zombie still has it or another program has got it since.
         socket_folder = self._socket_folder()
         for stale in (self.data_folder / "postmaster.pid", socket_folder / f".s.PGSQL.{PORT}.lock"):
             stale.unlink(missing_ok=True)
