@@ -120,6 +120,13 @@ def test_keys_of_arrays_equal_keys_of_ints(values, choice):
         assert keys.tolist() == [permutation.key(int(value)) for value in array]
 
 
+def test_masked_elements_have_masked_keys():
+    """They may contain anything."""
+    values = np.ma.MaskedArray(np.array([5, 2**64 - 1, 9], dtype=np.uint64), mask=[False, True, False])
+    for permutation in permutations(4, 1, width=12):
+        assert permutation.key(values).tolist() == [permutation.key(5), None, permutation.key(9)]
+
+
 def test_the_shape_of_an_array_is_kept_and_the_array_untouched():
     array = np.random.default_rng(1).integers(0, 2**64, (70_000, 2), dtype=np.uint64)
     before = array.copy()
