@@ -127,8 +127,8 @@ def _stars(pairs: SimilarPairs, before: Nodes) -> Nodes:
     bounds = np.searchsorted(reached, np.arange(nodes + 1) << 32)
     reached &= (1 << 32) - 1
     for node in np.flatnonzero(~is_centre & (bounds[1:] > bounds[:-1])).tolist():
+        # What no centre covers is one.
         if not covered[node]:
-            is_centre[node] = covered[node] = True
             covered[reached[bounds[node] : bounds[node + 1]]] = True
     del reached
     is_centre |= ~covered
