@@ -151,7 +151,8 @@ def test_pictures_are_what_the_code_draws_and_have_alternative_texts():
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         found = re.findall(r"!\[([^]]*)\]\((\S+)\)", text) + [
-            (alternative, source) for source, alternative in re.findall(r'<img src="(.*?)" alt="(.*?)"', text)
+            (alternative, source)
+            for source, alternative in re.findall(r'<img src="([^"]*)".*? alt="([^"]*)"', text)
         ]
         assert all(len(alternative) > 20 for alternative, _ in found), page
         shown |= {Path(source).name for _, source in found}
