@@ -56,6 +56,10 @@ html_show_sphinx = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
 pygments_dark_style = "github-dark"
+PICTURE = re.compile(
+    r'<picture>\s*<source [^>]*srcset="(?P<dark>[^"]+)">\s*'
+    r'<img src="(?P<light>[^"]+)" alt="(?P<alt>[^"]+)">\s*</picture>'
+)
 
 
 def read_source(app, docname, source):
@@ -68,9 +72,20 @@ def read_source(app, docname, source):
         file = DOCS / f"{docname}.md"
         if docname in PACKAGES:
             source[0] = reference.page(PACKAGES[docname], on_site=True)
+    source[0] = PICTURE.sub(both_themes, source[0])
+    # Their READMEs have links of their own, which would lead nowhere.
+    source[0] = re.sub(r"\[(`examples/\w+`)\]\([^)]*\)", r"\1", source[0])
     source[0] = re.sub(r"(?<=\]\()[^()#\s]+", lambda link: lead(link[0], file.parent, docname), source[0])
     if Path(docname).name == "index":
         source[0] += contents(source[0])
+
+
+def both_themes(found: re.Match) -> str:
+    """Return directives for a picture in dark and one in light colours, of which the theme shows one."""
+    return "\n\n".join(
+        f"```{{image}} {found[theme]}\n:class: only-{theme}\n:alt: {found['alt']}\n```"
+        for theme in ("light", "dark")
+    )
 
 
 def lead(link: str, folder: Path, docname: str) -> str:

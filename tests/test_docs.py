@@ -35,6 +35,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import quote
 
 import psycopg
@@ -264,6 +265,8 @@ def is_there(command: str) -> bool:
                 name, _, extra = requirement.removesuffix("]").partition("[")
                 assert name == ".", f"{command}: {project['name']} is not published, install it from a checkout"
                 assert not extra or extra in project["optional-dependencies"]
+        case ["python3", "-m", "venv", _] | [".", ".venv/bin/activate"]:
+            pass
         case ["make", *targets]:
             makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
             for target in targets:
@@ -303,7 +306,7 @@ def run_commands(block: Block, url: str) -> None:
     together = any(re.search("^export |&$", command) for command, _ in commands)
     for in_shell, group in groupby(commands, key=lambda command: together or needs_shell(command[0])):
         some = list(group)
-        lines = [command.replace(EXAMPLE_URL, shlex.quote(url)) for command, _ in some]
+        lines = [re.sub(f"'?{EXAMPLE_URL}'?", lambda _: shlex.quote(url), command) for command, _ in some]
         results = run_in_shell(lines) if in_shell else map(run_in_one_stream, lines)
         for (command, expected), (found, status) in zip(some, results, strict=True):
             if expected:
@@ -311,6 +314,8 @@ def run_commands(block: Block, url: str) -> None:
             # A command that fails says so: its error is shown.
             if status and not expected.startswith("simsql: "):
                 pytest.fail(f"{block}: {command} ends with status {status}\n{found}", pytrace=False)
+            if exported := re.match(r"export (\w+)='(.*)'$", command):
+                os.environ[exported[1]] = exported[2].replace(EXAMPLE_URL, url)
 
 
 def run_python(block: Block, names: dict[str, Any], url: str) -> None:
@@ -344,20 +349,21 @@ def test_guides_do_what_they_say(page: Path, workplace: Path, example_url: str) 
 
 def run_page(page: Path, example_url: str, connection: psycopg.Connection | None = None) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
-    for block in read_blocks(page):
-        if block.file:
-            Path(block.file).write_text(block.code.replace(EXAMPLE_URL, example_url), encoding="utf-8")
-        elif block.language == "sql" and connection:
-            run_sql(connection, block)
-        elif block.language == "python":
-            run_python(block, names, example_url)
-        elif block.language in ("console", "sh"):
-            run_commands(block, example_url)
+    with patch.dict(os.environ):  # a page can export variables
+        for block in read_blocks(page):
+            if block.file:
+                Path(block.file).write_text(block.code.replace(EXAMPLE_URL, example_url), encoding="utf-8")
+            elif block.language == "sql" and connection:
+                run_sql(connection, block)
+            elif block.language == "python":
+                run_python(block, names, example_url)
+            elif block.language in ("console", "sh"):
+                run_commands(block, example_url)
 
 
 def test_no_text_proposes_to_install_simsql_from_an_index() -> None:
     texts = [*PAGES, *REPOSITORY.glob("simsql/**/*.py"), *REPOSITORY.glob("examples/**/*.md")]
-    proposal = re.compile(r"\b(conda|pipx?|uvx?)( [\w-]+)* ['\"]?simsql\b")
+    proposal = re.compile(r"\b(conda|pipx?|uvx?)( (?!uninstall)[\w-]+)* ['\"]?simsql\b")
     found = [page_id(path) for path in texts if proposal.search(path.read_text(encoding="utf-8"))]
     assert found == [], "simsql is not published: README.md says how to install it"
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
@@ -100,7 +101,7 @@ def print_json(row: dict[str, Any]) -> None:
 
 
 def _print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> int:
-    """Print a table. Long texts are cut off so that a row fits the terminal, or 80 characters without one."""
+    """Print a table. Long texts are cut off so that a row fits the terminal, or into $COLUMNS characters."""
     shown = ([_show(column, cell) for column, cell in zip(columns, row, strict=True)] for row in rows)
     # The first rows decide the widths, so that a table of any length is printed as it arrives.
     measured = list(islice(shown, _MEASURED))
@@ -108,7 +109,8 @@ def _print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> in
         return 0
     headings = [_head(column) for column in columns]
     widths = [max(map(cell_len, cells)) for cells in zip(headings, *measured, strict=True)]
-    widths = _fit(widths, columns, Console().width)
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        widths = _fit(widths, columns, Console().width)
     lines = 0
     for cells in chain([headings], measured, shown):
         print(_GAP.join(_align(columns, widths, cells)).rstrip())

@@ -102,6 +102,7 @@ def test_a_table_at_a_terminal_fits_on_it(call, connection, database_url):
     written = call(*search[:-2], "--format", "table", COLUMNS="100").done().lines
     assert max(map(len, written)) == 100
     assert "…" in written[3]
+    assert "long " * 100 in call(*search[:-2], "--format", "table").done().lines[3]
     piped = run_at_terminal(*search, redirected={"stdout", "stderr"})
     assert [json.loads(line)["distance"] for line in piped.lines] == [0, 0, 1]
 
