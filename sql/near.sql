@@ -65,18 +65,19 @@ BEGIN
     IF (asked BETWEEN 0 AND 64) IS NOT TRUE THEN
         asked := simsql._distance(distance, of_index);
     END IF;
-    BEGIN
-        IF index_id <= 32 THEN{calls}
-        ELSIF scope IS NULL THEN
-            RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2)'
-                           USING fingerprint, asked;
-        ELSE
-            RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2, $3)'
-                           USING fingerprint, asked, scope;
-        END IF;
-    EXCEPTION
-        WHEN undefined_table OR undefined_function THEN PERFORM simsql._refuse_changed(table_name, sqlerrm);
-    END;
+    -- On Citus, the block would set a savepoint on each worker.
+    IF index_id <= 32 AND current_setting('citus.version', true) IS NULL THEN
+        BEGIN{calls}
+        EXCEPTION
+            WHEN undefined_table OR undefined_function THEN PERFORM simsql._refuse_changed(table_name, sqlerrm);
+        END;
+    ELSIF scope IS NULL THEN
+        RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2)'
+                       USING fingerprint, asked;
+    ELSE
+        RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2, $3)'
+                       USING fingerprint, asked, scope;
+    END IF;
     -- The search has locked the table by now.
     IF (SELECT c.relhassubclass OR c.relfilenode <> pg_relation_filenode(c.oid)
           FROM pg_class AS c WHERE c.oid = table_name)
