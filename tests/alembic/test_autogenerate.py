@@ -46,6 +46,15 @@ def test_a_table_gains_a_column_of_sketches(project):
     assert project.differences() == []
 
 
+def test_another_distance_leaves_what_clears_stale_fingerprints(indexed):
+    indexed.execute("SELECT simsql.clear_on_change('article', 'fingerprint', ARRAY['body'])")
+    indexed.metadata = models(SimhashIndex("fingerprint", distance=7))
+    assert indexed.migrate().names[0] == ["drop_simhash_index", "create_simhash_index"]
+    indexed.execute("INSERT INTO article (id, body, fingerprint) VALUES (1, 'old', 5)")
+    indexed.execute("UPDATE article SET body = 'new'")
+    assert indexed.execute("SELECT fingerprint FROM article") == [(None,)]
+
+
 def test_an_existing_table_gains_its_first_index(bare_project):
     bare_project.metadata = old_models()
     bare_project.migrate()

@@ -151,6 +151,27 @@ def test_an_index_is_created_on_a_schema_restored_without_its_data(restored, dum
     assert near(restored, 0, 7, table) == expected_near(FINGERPRINTS, 0, 7)
 
 
+def test_an_index_on_a_restored_table_leaves_what_clears_its_fingerprints(server, dumped, restored, dump, load):
+    dumped.execute("ALTER TABLE article ADD body text")
+    dumped.execute("SELECT simsql.clear_on_change('article', 'fingerprint', ARRAY['body'])")
+    load(dump("--schema-only"))
+    check_that_an_edit_clears(restored)
+    with server.new_database() as url, server.connect(url.database) as other:
+        other.execute("DROP SCHEMA public")
+        # The functions of the index are in another schema, unlike that of clear_on_change, which is here.
+        with pytest.raises(AssertionError, match="add_on_insert_1"):
+            server.run("pg_restore", f"--dbname={url.database}", dump("--schema=public"))
+        check_that_an_edit_clears(other)
+
+
+def check_that_an_edit_clears(connection):
+    create_index(connection)
+    connection.execute("TRUNCATE article")
+    connection.execute("INSERT INTO article (body, fingerprint) VALUES ('old', 5)")
+    connection.execute("UPDATE article SET body = 'new'")
+    assert connection.execute("SELECT fingerprint FROM article").fetchone() == (None,)
+
+
 def test_a_single_table_is_restored_over_its_own_truncated_self(server, dumped, dump):
     dumped.execute("SELECT simsql.drop_index('article')")
     file = dump("--data-only", "--table=article")

@@ -207,6 +207,28 @@ def test_the_column_goes_with_cascade_and_the_triggers_with_it(articles):
     assert triggers(articles) == []
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT simsql.create_index('article', 'fingerprint')",
+        "SELECT simsql.create_index('article', 'fingerprint', storage => 'expression')",
+        "SELECT simsql.create_index('article', 'other')",
+        "CALL simsql.build('article', 'fingerprint')",
+        "SELECT simsql.create_index('article', 'fingerprint'), simsql.drop_index('article', 'fingerprint')",
+        "SELECT simsql.create_index('article', 'fingerprint'), simsql.drop_index('article', 'fingerprint'),"
+        " simsql.create_index('article', 'fingerprint', distance => 7)",
+        "SELECT simsql.create_index('article', 'fingerprint'), simsql.change_storage('article', 'expression'),"
+        " simsql.change_storage('article', 'tables'), simsql.repair('article')",
+    ],
+)
+def test_what_is_done_to_indexes_leaves_the_triggers(articles, statement):
+    articles.execute("ALTER TABLE article ADD COLUMN other bigint")
+    articles.execute("CREATE INDEX ON article (fingerprint)")
+    articles.execute(statement)
+    assert len(triggers(articles)) == 2
+    assert after(articles, "body = 'y'") is None
+
+
 class Base(DeclarativeBase):
     pass
 

@@ -270,7 +270,7 @@ $$;
 
 -- Drops the triggers of an index or, without its id, those of indexes that are not this table's. A restored
 -- copy of another table has such triggers, and they refuse every write. It finds triggers by their functions,
--- because somebody may have renamed them.
+-- because somebody may have renamed them. Those of simsql.clear_on_change belong to no index.
 CREATE OR REPLACE FUNCTION simsql._drop_triggers(table_id regclass, index_id integer DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql
@@ -282,11 +282,13 @@ BEGIN
         SELECT t.tgname
           FROM pg_trigger AS t
           JOIN pg_proc AS p ON p.oid = t.tgfoid AND p.pronamespace = 'simsql'::regnamespace
-         CROSS JOIN LATERAL substring(p.proname FROM '^add_on_(?:insert|update|replica)_(\d+)$') AS f (id)
+         -- No row for other functions: a null would count as an index that there is not.
+         CROSS JOIN LATERAL regexp_matches(p.proname, '^add_on_(?:insert|update|replica)_(\d+)$') AS f (id)
          WHERE t.tgrelid = _drop_triggers.table_id
-           AND (f.id = index_id::text
-                OR index_id IS NULL AND f.id NOT IN (SELECT r.id::text FROM simsql.registry AS r
-                                                      WHERE r.table_id = _drop_triggers.table_id))
+           AND CASE WHEN index_id IS NULL
+                    THEN NOT EXISTS (SELECT FROM simsql.registry AS r
+                                      WHERE r.table_id = _drop_triggers.table_id AND r.id::text = f.id[1])
+                    ELSE f.id[1] = index_id::text END
     LOOP
         EXECUTE format('DROP TRIGGER %I ON %s', trigger, table_id);
     END LOOP;
