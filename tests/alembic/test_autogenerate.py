@@ -304,8 +304,8 @@ def test_an_index_follows_a_table_that_was_re_created(project):
     project.check()
 
 
-def test_indexes_of_version_0_1_0_are_compared_before_the_upgrade(bare_project):
-    bare_project.execute(RELEASED["0.1.0"].read_text(encoding="utf-8"))
+def test_indexes_of_a_released_version_are_compared_before_the_upgrade(bare_project):
+    bare_project.execute(RELEASED["0.2.0"].read_text(encoding="utf-8"))
     bare_project.metadata = models(SimhashIndex("fingerprint"))
     bare_project.metadata.create_all(bare_project.engine)
     bare_project.check()

@@ -46,11 +46,11 @@ def test_every_file_is_installed(longer):
     history = own_history()
     apart = ("install.sql", "requirements.sql", "calibrate.sql", "before_upgrade.sql", "after_upgrade.sql")
     assert set(history.files()) == set(history.sql.rglob("*.sql")) - {history.sql / name for name in apart}
-    names = [path.name for path in longer.files("0001")]
+    names = [path.name for path in longer.files("0002")]
     assert names.count("schema.sql") == 0
-    assert names[:4] == ["search_path.sql", "before_upgrade.sql", "0002_version_0_2_0.sql", "0009_later.sql"]
+    assert names[:4] == ["search_path.sql", "before_upgrade.sql", "0003_version_0_3_0.sql", "0009_later.sql"]
     assert names[-2:] == ["after_upgrade.sql", "pin_search_path.sql"]
-    assert [path.name for path in longer.files(history.newest)].count("0002_version_0_2_0.sql") == 0
+    assert [path.name for path in longer.files(history.newest)].count("0003_version_0_3_0.sql") == 0
 
 
 def test_a_later_revision_is_reached_from_this_one(empty_database, longer):
@@ -77,10 +77,10 @@ def test_a_schema_that_is_up_to_date_is_not_touched(empty_database):
 def test_there_is_no_script_for_what_there_is_not(longer):
     newest = own_history().newest
     assert longer.script("0009") == schema_sql(newest) == ""
-    with pytest.raises(UsageError, match=r"there is no revision 0010: choose one of 0001, 0002, 0009$"):
+    with pytest.raises(UsageError, match=r"there is no revision 0010: choose one of 0002, 0003, 0009$"):
         longer.script("0010")
     assert run("install", "--sql", "--from", newest).done().out == ""
-    run("install", "--sql", "--from", "nine").failed(2, "there is no revision nine: choose one of 0001")
+    run("install", "--sql", "--from", "nine").failed(2, "there is no revision nine: choose one of 0002")
 
 
 def test_a_schema_of_a_newer_simsql_is_left_alone(empty_database, longer):
@@ -88,7 +88,7 @@ def test_a_schema_of_a_newer_simsql_is_left_alone(empty_database, longer):
         longer.upgrade(connection)
     before = contents_of_simsql(empty_database)
     url = empty_database.url.render_as_string(hide_password=False)
-    with pytest.raises(SimsqlError, match="has revision 0009, but this simsql knows only 0001 to 0002"):
+    with pytest.raises(SimsqlError, match="has revision 0009, but this simsql knows only 0002 to 0003"):
         read_status(empty_database)
     for name in ("install", "uninstall", "status"):
         run(name, "--database", url).failed(1, "has revision 0009", "upgrade the package")
@@ -102,6 +102,6 @@ def test_alembics_own_commands_show_the_history_and_leave_upgrades_to_simsql(mon
     command.current(Config(ini, stdout=printed))
     assert printed.getvalue() == f"{own_history().newest} (head)\n"
     with database.begin() as connection:
-        connection.exec_driver_sql("UPDATE simsql.schema_version SET version_num = '0001'")
+        connection.exec_driver_sql("UPDATE simsql.schema_version SET version_num = '0002'")
     with pytest.raises(CommandError, match="upgrade simsql's schema with `simsql install`"):
         command.upgrade(Config(ini), "head")

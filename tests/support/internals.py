@@ -20,17 +20,11 @@ class KeyTable(NamedTuple):
 
 def key_tables(connection: psycopg.Connection, table: str = "article", fingerprint: str = "t.f") -> list[KeyTable]:
     """The key tables of a table's indexes, by number; an index with the storage `expression` has none."""
-    # The released version 0.1.0 has a function of its own for the way back.
-    (back,) = connection.execute(
-        "SELECT CASE WHEN to_regproc('simsql._unpermute') IS NULL THEN '_permute(%s, p.lead_mask, true)'"
-        " ELSE '_unpermute(%s, p.lead_mask)' END"
-    ).fetchone()
     found = connection.execute(
         "SELECT format('keys_%%s_%%s', r.id, p.number), simsql._permute(%s, p.lead_mask),"
-        f" simsql.{back}, r.column_name, r.scope_columns"
+        " simsql._permute(%s, p.lead_mask, back => true), r.column_name, r.scope_columns"
         " FROM simsql.registry AS r CROSS JOIN simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p"
-        # A released version has no storage.
-        " WHERE r.table_id = %s::regclass AND to_jsonb(r)->>'storage' IS DISTINCT FROM 'expression'"
+        " WHERE r.table_id = %s::regclass AND r.storage = 'tables'"
         " ORDER BY r.id, p.number",
         [fingerprint, "k.key", table],
     )
