@@ -36,7 +36,7 @@ from simsql.fingerprint import simhash_many, similarity_many, sketch_distance, s
 from simsql.hamming import find_pairs
 
 REPORTED, DROPPED = 0.6, 0.7
-OLD_DISTANCE, SMALLER_DISTANCE, DISTANCE = 7, 10, 12
+SMALLEST_DISTANCE, SMALLER_DISTANCE, DISTANCE = 7, 10, 12
 _WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\u4e00-\u9fff]+")
 
 Pair = tuple[int, int]
@@ -121,7 +121,7 @@ def check_pairs(texts: Sequence[str], pairs: Sequence[Pair]) -> SimilarPairs:
 
 
 def by_components(corpus: Corpus, pairs: Sequence[Pair]) -> Outcome:
-    """Join the texts of all pairs, and keep the most central text of each cluster, as simsql 0.1.0 did.
+    """Join the texts of all pairs, and keep the most central text of each cluster.
 
     A text is dropped if it is in a pair with the one that is kept.
     """
@@ -232,13 +232,13 @@ def rule_table(corpora: Sequence[Corpus]) -> Iterator[str]:
     yield markdown_line(["texts", "rule", *titles])
     yield markdown_line(["---", "---", *["---:"] * len(titles)])
     for corpus in corpora:
-        old, before, near = (
-            near_pairs(corpus.texts, distance) for distance in (OLD_DISTANCE, SMALLER_DISTANCE, DISTANCE)
+        smallest, before, near = (
+            near_pairs(corpus.texts, distance) for distance in (SMALLEST_DISTANCE, SMALLER_DISTANCE, DISTANCE)
         )
         checked_before, checked = (check_pairs(corpus.texts, pairs) for pairs in (before, near))
         passed = check_pairs(corpus.texts, filter_pairs(corpus.texts, near))
         rules: dict[str, Outcome] = {
-            f"0.1.0: distance {OLD_DISTANCE}, components": by_components(corpus, old),
+            f"distance {SMALLEST_DISTANCE}, components": by_components(corpus, smallest),
             f"distance {DISTANCE}, components": by_components(corpus, near),
             f"distance {DISTANCE}, similarity {REPORTED}, components": by_components(
                 corpus, list(_places(checked))

@@ -152,14 +152,12 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
 
 def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[str | None]) -> Indexes:
     """Return the indexes on the tables that Alembic compares, by the current table names."""
-    # A schema of version 0.1.0 has no such function, and no storages.
-    is_old = connection.execute(text("SELECT to_regproc('simsql._recreated') IS NULL")).scalar_one()
     # Citus re-creates a table whose distribution changes, and simsql.repair follows it.
-    table = "r.table_id" if is_old else "coalesce(simsql._recreated(r), r.table_id)"
     statement = text(
-        "SELECT n.nspname AS schema, c.relname AS table_name, i.column_name, i.distance, i.blocks, i.lead,"  # noqa: S608 - a constant
-        " i.inner_blocks, i.recipe, i.scope, NULLIF(pg_catalog.to_jsonb(i) ->> 'storage', 'tables') AS storage"
-        f" FROM simsql.indexes AS i JOIN simsql.registry AS r USING (id) JOIN pg_class AS c ON c.oid = {table}"
+        "SELECT n.nspname AS schema, c.relname AS table_name, i.column_name, i.distance, i.blocks, i.lead,"
+        " i.inner_blocks, i.recipe, i.scope, NULLIF(i.storage, 'tables') AS storage"
+        " FROM simsql.indexes AS i JOIN simsql.registry AS r USING (id)"
+        " JOIN pg_class AS c ON c.oid = coalesce(simsql._recreated(r), r.table_id)"
         " JOIN pg_namespace AS n ON n.oid = c.relnamespace ORDER BY i.id"
     )
     indexes: Indexes = {}

@@ -49,16 +49,6 @@ _COMMANDS = {
 }
 
 
-# The commands of 0.1.0 that have another name now.
-_RENAMED = {
-    "simsql find-all": "simsql find-pairs",
-    "simsql upgrade": "simsql install",
-    "simsql sql": "simsql install --sql",
-    "simsql index build": "simsql index create --concurrently",
-    "simsql index repair": "simsql index verify --repair",
-    "simsql index vacuum": "simsql maintain",
-}
-
 # Options of other programs that find duplicates, and those of simsql for the same: the first that a command has.
 _ELSEWHERE = {
     "--threshold": ("--similarity", "--distance"),
@@ -224,10 +214,6 @@ def _show_usage(error: Any) -> int:
             called = f"simsql {sys.argv[1]}"
         # Some versions of the library use pydantic, which words errors in this way.
         said = printable(error.format_message().replace(": Value error, ", ": ").removesuffix("."))
-        missing = re.match("No such command '([a-z-]+)'", said)
-        if missing and (new := _RENAMED.get(f"{called} {missing[1]}")):
-            complain(f"error: {called} {missing[1]} is now {new}")
-            return int(error.exit_code)
         if type(error).__name__ == "NoSuchOption" and (advice := _advise(error)):
             said = f"no such option: {error.option_name}: {advice}"
         see = " See" if said.endswith("?") else "; see"

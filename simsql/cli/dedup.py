@@ -165,10 +165,9 @@ def dedup_command(
 
 
 def _describe_unchecked(summary: DedupSummary) -> str:
-    origin = ": the table is of version 0.1.0, which stored none" if summary.created_by_older else ""
     return (
-        f"not compared: {summary.unchecked:,} documents whose words the table does not have{origin}. Read them"
-        " again to compare them."
+        f"not compared: {summary.unchecked:,} documents whose words the table does not have. Read them again to"
+        " compare them."
     )
 
 

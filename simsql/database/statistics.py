@@ -38,7 +38,7 @@ class Candidates(NamedTuple):
     """The mean number of keys that a search for a stored fingerprint reads at a distance, without its own.
 
     `uniform` is expected for random fingerprints, and `sampled` by the index according to its last sample: None if
-    there was none, because the index had fewer than a thousand keys or was created before 0.2.0. `measured` is
+    there was none, because the index had fewer than a thousand keys. `measured` is
     counted in up to 500 searches: None if these would read too many ranges.
     """
 

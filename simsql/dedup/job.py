@@ -111,8 +111,6 @@ class DedupSummary:
     """Number of documents in the table, from this run and earlier ones."""
     unchecked: int
     """Number of documents whose words are not known, which are in no cluster."""
-    created_by_older: bool
-    """Whether the table was created by version 0.1.0, which stored no decisions."""
     skips: SkipCount
     forgotten: SkipCount
     """Documents of earlier runs that are gone, and have been removed from the table."""
@@ -215,7 +213,6 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         loaded,
         stored,
         int(np.count_nonzero(~comparison.documents.compared)),
-        store.created_by_older,
         reader.skips,
         forgotten,
         clusters,

@@ -144,7 +144,6 @@ def test_superfluous_keys_are_no_fault_and_removed(connection, database_url, ind
     run(*maintain, "--quiet").failed(1, repair, "simsql index verify public.article --repair")
     for wrong in ("5", "0s", "1 day"):
         run("maintain", "--time-limit", wrong).failed(2, f"'{wrong}' is not a time such as 90s, 10min or 2h")
-    index("vacuum", "article").failed(2, "simsql index vacuum is now simsql maintain")
 
 
 def test_the_list_and_the_check_say_how_an_index_is(connection, database_url, index):

@@ -67,11 +67,6 @@ def test_without_a_command_there_is_help():
     [
         (["frobnicate"], "no such command 'frobnicate'; see simsql --help"),
         (["index", "frobnicate"], "no such command 'frobnicate'; see simsql index --help"),
-        (["find-all", "-"], "error: simsql find-all is now simsql find-pairs"),
-        (["upgrade"], "error: simsql upgrade is now simsql install"),
-        (["sql", "--from", "0001"], "error: simsql sql is now simsql install --sql"),
-        (["index", "build", "article"], "error: simsql index build is now simsql index create --concurrently"),
-        (["index", "repair", "article"], "error: simsql index repair is now simsql index verify --repair"),
         (["near"], "missing argument 'TABLE'; see simsql near --help"),
         (["backfill", "article"], "missing option '--text-column'; see simsql backfill --help"),
         (

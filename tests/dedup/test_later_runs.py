@@ -1,7 +1,6 @@
 """Decisions that stay in a table: what a later run keeps, decides anew, or refuses."""
 
 import os
-from hashlib import blake2b
 
 import pytest
 from program import READING, run, spawn, wait_until, write_lines
@@ -79,34 +78,14 @@ def others(tmp_path):
 SOME = {name: TEXTS[name] for name in "ab"}
 
 
-@pytest.fixture
-def old_table(kept, newest, others):
-    """A table as version 0.1.0 left it, in which an id alone identified a record."""
-    kept(SOME, others)
-    engine, _ = newest
-    with engine.begin() as connection:
-        connection.execute(text("ALTER TABLE kept RENAME COLUMN identity TO name_digest"))
-        for name in TEXTS:
-            digest = blake2b(name.encode(), digest_size=16).hexdigest()
-            change = text("UPDATE kept SET name_digest = CAST(:digest AS uuid) WHERE name = :name")
-            connection.execute(change, {"name": name, "digest": digest})
-        for column in (
-            *("line", "value", "words", "words_digest", "sketch", "kept"),
-            *("kept_similarity", "representative", "representative_similarity"),
-        ):
-            connection.execute(text(f"ALTER TABLE kept DROP COLUMN {column}"))
-        connection.execute(text("COMMENT ON TABLE kept IS 'documents of simsql dedup, recipe words12-log-1'"))
-    return engine
-
-
-def test_documents_of_version_0_1_0_are_compared_once_they_are_read_again(
-    kept, old_table, others, newest, tmp_path
+def test_documents_of_a_run_that_compared_no_texts_are_compared_once_they_are_read_again(
+    kept, others, newest, tmp_path
 ):
+    kept(SOME, others, "--similarity", "0")
     empty = write_lines(tmp_path / "empty.jsonl", {})
-    found = run("dedup", empty, "--database", newest[1], "--table", "kept").done()
+    found = run("dedup", empty, "--database", newest[1], "--table", "kept", "--redecide").done()
     assert found.clusters == []
     assert found.table["words unknown: not compared"] == "5"
-    assert "the table does not have: the table is of version 0.1.0, which stored none" in found.err
     found, dropped = kept(SOME)
     assert dropped == {"b": "a"}
     assert found.table["words unknown: not compared"] == "3"
@@ -115,31 +94,8 @@ def test_documents_of_version_0_1_0_are_compared_once_they_are_read_again(
     found, dropped = kept(SOME, others)
     assert dropped == {"b": "a", "c": "a", "e": "d"}
     assert "not compared" not in found.err
-    with old_table.connect() as connection:
+    with newest[0].connect() as connection:
         assert connection.execute(text("SELECT count(words) FROM kept")).scalar() == 5
-
-
-def test_decisions_about_records_that_only_ids_identified_stay(kept, newest):
-    """In a table of a version before 0.2.0, and for records without an id."""
-    texts = [{"id": "a", "text": TEXTS["a"]}, {"text": TEXTS["b"]}, {"id": "c", "text": TEXTS["c"]}]
-    first, before = kept(texts)
-    with newest[0].begin() as connection:
-        connection.execute(text("ALTER TABLE kept RENAME COLUMN identity TO name_digest"))
-        connection.execute(text("ALTER TABLE kept DROP COLUMN line"))
-        for place, name in connection.execute(text("SELECT place, name FROM kept")).all():
-            digest = blake2b((name if len(name) == 1 else place).encode(), digest_size=16).hexdigest()
-            change = text("UPDATE kept SET name_digest = CAST(:digest AS uuid) WHERE place = :place")
-            connection.execute(change, {"place": place, "digest": digest})
-    found, after = kept(texts)
-    assert (found.table["new"], found.table["known already"]) == ("0", "3")
-    assert after == before
-    assert found.stdout == first.stdout
-
-
-def test_a_table_of_version_0_1_0_can_be_grouped_by_distance_without_reading_it_again(kept, old_table):
-    found, dropped = kept(SOME, "--similarity", "0")
-    assert dropped == {"b": "a", "c": "a", "e": "d"}
-    assert "not compared" not in found.err
 
 
 def test_a_text_that_comes_back_is_compared_with_what_is_kept_since(tmp_path, home, newest, monkeypatch):

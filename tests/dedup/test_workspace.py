@@ -344,6 +344,23 @@ def test_the_recipe_of_a_table_outlives_its_index(newest, lines):
     run("dedup", lines, *options).done()
 
 
+def test_fingerprints_whose_recipe_nobody_knows_are_not_taken_for_the_default(newest, lines):
+    engine, url = newest
+    options = ["--database", url, "--table", "kept"]
+    run("dedup", lines, *options).done()
+    (comment,) = query(engine, "SELECT obj_description('kept'::regclass)")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE simsql.registry SET recipe = NULL")
+    run("dedup", lines, *options).done()
+    with engine.begin() as connection:
+        connection.exec_driver_sql("COMMENT ON TABLE kept IS NULL")
+    said = "table kept does not say which recipe made its fingerprints: restore its comment 'documents of simsql"
+    run("dedup", lines, *options).failed(1, said)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"COMMENT ON TABLE kept IS '{comment}'")
+    run("dedup", lines, *options).done()
+
+
 def test_fingerprints_that_were_deleted_are_computed_again(newest, lines, groups):
     engine, url = newest
     options = ["--database", url, "--table", "kept"]

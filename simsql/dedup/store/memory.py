@@ -36,7 +36,7 @@ class MemoryStore:
     The id of a document is its position among those that are not left out, from 1, as a new table would have it.
     """
 
-    holds_documents = created_by_older = False
+    holds_documents = False
 
     def __init__(self, recipe: Recipe, rules: Rules) -> None:
         self.recipe = recipe

@@ -132,7 +132,7 @@ def merge(store: DocumentTable) -> Loaded:
         .values({name: values[name] for name in where})
         .where(same_text, table.c.place != values["place"])
     )
-    # Tables of version 0.1.0 have no words.
+    # A run that compares no texts stores no words.
     store.connection.execute(
         update(table)
         .values({name: staged.c[name] for name in _WORDS})

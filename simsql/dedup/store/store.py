@@ -99,8 +99,6 @@ class Store(Protocol):
     recipe: Recipe
     holds_documents: bool
     """Whether earlier runs have stored documents."""
-    created_by_older: bool
-    """Whether it is a table of version 0.1.0 with documents, which stored neither words nor decisions."""
 
     def find_known(self, identities: NDArray[np.void], text_digests: NDArray[np.void], /) -> Flags:
         """Return which documents need not be fingerprinted again, given their digests."""

@@ -1,4 +1,4 @@
-"""The table of documents and decisions: create it, upgrade it, open it for a run, and index it."""
+"""The table of documents and decisions: create it, open it for a run, and index it."""
 
 import json
 from collections.abc import Iterator
@@ -27,15 +27,14 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects.postgresql import OID, REGCLASS
-from sqlalchemy.schema import CreateColumn, SetTableComment
+from sqlalchemy.schema import SetTableComment
 from sqlalchemy.sql.expression import cast
 
 from simsql.database import create_index, install_schema
 from simsql.database.transfer import raw_connection
 from simsql.decide.rules import Rules
-from simsql.dedup.store.old_table import OLD_IDENTITY, identify_anew
 from simsql.errors import SimsqlError
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe
+from simsql.fingerprint import Recipe
 
 
 class StagedDocument(NamedTuple):
@@ -73,7 +72,6 @@ STAGED, DECIDED, MEMBERS = "simsql_staged", "simsql_decided", "simsql_members"
 # The columns that the table and the staged documents share.
 SHARED = tuple(name for name in StagedDocument._fields if name not in ("ordinal", "known"))
 DECISIONS = ("kept", "representative", "kept_similarity", "representative_similarity")
-_SINCE_0_2 = {"line", "value", "words", "words_digest", "sketch", *DECISIONS}
 
 
 def take_lock(connection: Connection, number: ColumnElement[int]) -> None:
@@ -97,8 +95,6 @@ class DocumentTable:
         self.engine = engine
         self.holds_documents = False
         """Whether earlier runs have stored documents."""
-        self.created_by_older = False
-        """Whether it is a table of version 0.1.0 with documents, which stored neither words nor decisions."""
         self.recipe = recipe
         self.table = Table(
             table,
@@ -149,8 +145,8 @@ class DocumentTable:
     def opened(self, rules: Rules, *, redecide: bool, create: bool) -> Iterator[Self]:
         """Prepare the table for a run, and open the connection of the run.
 
-        Create the schema and the table, if they are missing. Add columns of newer versions. Without
-        `create`, the rules are those of the decisions in the table, if it holds any.
+        Create the schema and the table, if they are missing. Without `create`, the rules are those of the
+        decisions in the table, if it holds any.
 
         One connection for all steps: its temporary tables record what the run has read and decided. It is closed
         within a transaction. A transaction pooler then ends the session, instead of lending it, with these tables,
@@ -189,30 +185,25 @@ class DocumentTable:
             return
         self._check_kind(connection)
         found = {column["name"] for column in inspector.get_columns(self.table.name, self.table.schema)}
-        if named := OLD_IDENTITY in found and "identity" not in found:
-            found.add("identity")
-        missing = [column for column in self.table.columns if column.name not in found]
-        older = [column for column in missing if column.name in _SINCE_0_2]
-        for column in missing:
-            if column.name not in _SINCE_0_2:
+        for column in self.table.columns:
+            if column.name not in found:
                 raise SimsqlError(
                     f"table {self.sql_name} was not created by simsql dedup: it has no column {column.name};"
                     " choose another name with --table"
                 )
-        if (made_by := self._recipe_id(connection)) != self.recipe.id:
+        self.holds_documents = connection.execute(select(self.table.c.id).limit(1)).first() is not None
+        made_by = self._recipe_id(connection)
+        if made_by is None and self.holds_documents:
+            raise SimsqlError(
+                f"table {self.sql_name} does not say which recipe made its fingerprints: restore its comment"
+                f" {_COMMENT + self.recipe.id!r}, or choose another table with --table"
+            )
+        if made_by not in (None, self.recipe.id):
             raise SimsqlError(
                 f"table {self.sql_name} has fingerprints with recipe {made_by}, not {self.recipe.id}:"
                 f" choose that recipe with --recipe, or another table with --table"
             )
         self._holds_decisions(connection)
-        for column in older:
-            definition = str(CreateColumn(column).compile(dialect=connection.dialect))
-            add = sql.SQL("ALTER TABLE {} ADD COLUMN ").format(self.identifier) + sql.SQL(definition)
-            raw_connection(connection).execute(add)
-        if named:
-            identify_anew(raw_connection(connection), self.identifier)
-        self.holds_documents = connection.execute(select(self.table.c.id).limit(1)).first() is not None
-        self.created_by_older = self.holds_documents and "words" not in found
 
     def holds_decisions(self) -> bool:
         """Return whether the table holds decisions that count.
@@ -264,13 +255,14 @@ class DocumentTable:
         if kind not in ("r", "p"):
             raise SimsqlError(f"{self.sql_name} is not a table: choose another name with --table")
 
-    def _recipe_id(self, connection: Connection) -> str:
-        """Return the recipe of the stored fingerprints: that of the index, or of the comment without an index."""
+    def _recipe_id(self, connection: Connection) -> str | None:
+        """Return the recipe of the stored fingerprints, by the index or the comment; None if neither knows it."""
+        comment = self._comment(connection).partition(_RULES)[0]
+        recorded = comment.removeprefix(_COMMENT) if comment.startswith(_COMMENT) else None
         if not self._is_indexed(connection):
-            comment = self._comment(connection).partition(_RULES)[0]
-            return comment.removeprefix(_COMMENT) if comment.startswith(_COMMENT) else DEFAULT_RECIPE.id
+            return recorded
         index = func.simsql._index(cast(self.sql_name, REGCLASS), "fingerprint").table_valued("recipe")
-        return connection.execute(select(index.c.recipe)).scalar_one() or DEFAULT_RECIPE.id
+        return connection.execute(select(index.c.recipe)).scalar_one() or recorded
 
     def _comment(self, connection: Connection) -> str:
         return inspect(connection).get_table_comment(self.table.name, self.table.schema)["text"] or ""

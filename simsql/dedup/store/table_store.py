@@ -36,7 +36,6 @@ class TableStore(Results):
         self.rules = table.rules
         self.recipe = table.recipe
         self.holds_documents = table.holds_documents
-        self.created_by_older = table.created_by_older
         self._read: list[ReadColumns] = []
 
     def find_known(self, identities: NDArray[np.void], text_digests: NDArray[np.void]) -> Flags:
