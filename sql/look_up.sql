@@ -50,23 +50,18 @@ AS $$
 $$;
 
 -- Registers a re-created table instead of the one that it has replaced. Its indexes may have faults. It may
--- belong to another role, whose readers must not see the keys of the old rows.
+-- belong to another role, whose readers must not see the keys of the old rows. DROP is not replicated; TRUNCATE
+-- would be, and subscribers still have their rows.
 CREATE OR REPLACE FUNCTION simsql._follow_table(table_name regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
     index_id integer;
-    keys text;
 BEGIN
     FOR index_id IN
         SELECT r.id FROM simsql.registry AS r WHERE simsql._recreated(r) = _follow_table.table_name
     LOOP
-        SELECT string_agg(c.oid::regclass::text, ', ') INTO keys FROM pg_class AS c
-         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relkind = 'r'
-           AND c.relname ~ format('^(keys_%s_\d+|built_%s)$', index_id, index_id);
-        IF keys IS NOT NULL THEN
-            EXECUTE 'TRUNCATE ' || keys;
-        END IF;
+        PERFORM simsql._drop_key_tables(index_id);
         UPDATE simsql.registry AS r SET table_id = _follow_table.table_name WHERE r.id = index_id;
     END LOOP;
 END

@@ -100,16 +100,19 @@ AS $$
 DECLARE
     index simsql.registry;
     owner oid;
+    recreated integer[];
     lost boolean;
     finding simsql.finding;
     fault simsql._fault;
     faults simsql._fault[];
 BEGIN
     PERFORM simsql._take_turn(table_name, 'repair');
-    RETURN QUERY
-    SELECT r.table_name, r.column_name, 'table re-created', r.table_name, NULL::bigint, true, NULL
-      FROM simsql.registry AS r WHERE simsql._recreated(r) = repair.table_name;
-    PERFORM simsql._follow_table(table_name);
+    recreated := ARRAY(
+        SELECT r.id FROM simsql.registry AS r WHERE simsql._recreated(r) = repair.table_name ORDER BY r.id);
+    IF recreated <> '{}' THEN
+        PERFORM simsql._lock(table_name, 'ACCESS EXCLUSIVE', 'repair');
+        PERFORM simsql._follow_table(table_name);
+    END IF;
     IF NOT EXISTS (SELECT FROM simsql.registry AS r WHERE r.table_id = repair.table_name) THEN
         PERFORM simsql._index(table_name, NULL);
     END IF;
@@ -126,7 +129,12 @@ BEGIN
     PERFORM simsql._lock(table_name, CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END,
                          'repair');
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = repair.table_name ORDER BY r.id LOOP
+        IF index.id = ANY (recreated) THEN
+            RETURN NEXT (index.table_name, index.column_name, 'table re-created', index.table_name, NULL::bigint,
+                         true, NULL)::simsql.finding;
+        END IF;
         FOR finding IN SELECT f.* FROM simsql._findings(index) AS f LOOP
+            CONTINUE WHEN index.id = ANY (recreated) AND finding.problem = 'key table missing';
             IF finding.problem IN ('column dropped', 'column is no longer a stored bigint') THEN
                 RAISE EXCEPTION 'simsql.repair: cannot repair column % of %: %', finding.object, table_name,
                                 finding.problem
@@ -146,6 +154,10 @@ BEGIN
          WHERE r.id = index.id RETURNING r.* INTO index;
         owner := simsql._owner(index);
         faults := simsql._faults(index, thorough => true);
+        IF index.id = ANY (recreated) THEN
+            fault.problem := 'table re-created';
+            faults := fault || faults;
+        END IF;
         PERFORM simsql._mend(index, faults);  -- first, since triggers need functions
         index := simsql._storage_mend(index, faults);
         RETURN QUERY

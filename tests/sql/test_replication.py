@@ -200,6 +200,44 @@ def test_a_vacuum_of_the_publisher_leaves_the_keys_of_the_subscriber(connection,
         examine(subscriber, dict(rows_of(connection)))
 
 
+@pytest.mark.parametrize("scope", [[], ["body"]], ids=["whole", "scope"])
+def test_a_repair_of_a_table_created_again_leaves_the_keys_of_the_subscriber(
+    connection, subscriber, examine, scope
+):
+    """Neither does it take the keys of its rows, nor does it stop replication."""
+    for side in (connection, subscriber):
+        create_table(side)
+        side.execute("SELECT simsql.create_index('article', 'fingerprint', blocks => 4, scope => %s)", [scope])
+    definition = "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'article'::regclass"
+    triggers = connection.execute(f"{definition} AND tgname LIKE 'simsql%'").fetchall()
+    with subscription(connection, subscriber, options=", copy_data = false", tables="ALL TABLES") as name:
+        insert = (
+            "INSERT INTO article (id, body, fingerprint) OVERRIDING SYSTEM VALUE"
+            " SELECT * FROM unnest(%s::int[], %s::text[], %s::bigint[])"
+        )
+        ids = list(range(len(FINGERPRINTS)))
+        connection.execute(insert, [ids, [f"of {n % 3}" for n in ids], FINGERPRINTS])
+        connection.execute("DROP TABLE article")
+        create_table(connection)
+        for (trigger,) in triggers:
+            connection.execute(trigger)
+        connection.execute(insert, [[1000], ["of 1"], [78]])
+        connection.execute("SELECT * FROM simsql.repair('article')")
+        connection.execute(insert, [[1001], ["of 1"], [79]])
+        wait_until_applied(connection, name)
+        expected = [*zip(ids, FINGERPRINTS, strict=True), (1000, 78), (1001, 79)]
+        assert rows_of(subscriber) == expected
+        assert missing_keys(subscriber) == missing_keys(connection) == []
+        assert problems(subscriber) == problems(connection) == set()
+        (found,) = connection.execute(
+            "SELECT array_agg(fingerprint ORDER BY fingerprint) FROM simsql.near('article', 78, 3, scope => %s)",
+            ['{"body": "of 1"}' if scope else None],
+        ).fetchone()
+        assert found == [78, 79]
+    if not scope:
+        examine(subscriber, dict(expected))
+
+
 def test_each_side_of_a_publication_of_all_tables_keeps_its_own_indexes(connection, subscriber):
     """The publisher builds, vacuums and drops an index, whose id the subscriber has given to another one."""
     for side in (connection, subscriber):

@@ -166,8 +166,14 @@ DECLARE
     policy name;
     renewed simsql.registry;
 BEGIN
-    IF EXISTS (SELECT FROM unnest(faults) AS f
-                WHERE f.problem IN ('key table missing', 'key table altered'))
+    -- Only the transaction that follows a table knows it by this index, so no older snapshot misses keys, and the
+    -- key tables can keep their names, which subscribers know.
+    IF 'table re-created' = ANY (ARRAY(SELECT f.problem FROM unnest(faults) AS f)) THEN
+        PERFORM simsql._tables_create(index, filled => index.ready);
+        PERFORM simsql._create_triggers(index);
+        RETURN index;
+    ELSIF EXISTS (SELECT FROM unnest(faults) AS f
+                   WHERE f.problem IN ('key table missing', 'key table altered'))
     THEN
         renewed := simsql._renew(index);
         PERFORM simsql._drop_objects(index);
