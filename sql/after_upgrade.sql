@@ -13,8 +13,6 @@ DECLARE
     owner oid;
 BEGIN
     FOR index IN SELECT r.* FROM simsql.registry AS r ORDER BY r.id LOOP
-        -- Without its table or a scope column and without keys, nobody knows the types of its scope.
-        CONTINUE WHEN array_position(index.scope_types, NULL) IS NOT NULL;
         actual := simsql._as_named(index);
         PERFORM simsql._create_functions(index);
         FOR trigger IN
