@@ -159,6 +159,16 @@ def test_an_interrupted_build_goes_on_where_it_was_after_an_upgrade(server):
         assert problems(connection) == set()
 
 
+def test_a_recipe_that_nobody_named_was_the_default_one(server):
+    """And means nothing from now on: a later default would not be that of these fingerprints."""
+    with released(server, OLDEST) as (connection, engine):
+        create = "SELECT simsql.create_index('named', 'fingerprint', recipe => 'phash64')"
+        connection.execute(f"CREATE TABLE named (fingerprint bigint); {create}")
+        upgrade(engine)
+        recipes = "SELECT table_name = 'public.named', recipe FROM simsql.indexes GROUP BY 1, 2 ORDER BY 1"
+        assert connection.execute(recipes).fetchall() == [(False, "words12-log-1"), (True, "phash64")]
+
+
 def test_an_index_of_another_role_keeps_its_owner(server, new_role):
     role = new_role()
     with bare(server) as (connection, engine):

@@ -18,6 +18,7 @@ from simsql.database.history import own_history
 # What `simsql sql`, now `simsql install --sql`, printed, by version.
 RELEASED = {path.stem: path for path in (Path(__file__).parents[1] / "released").glob("*.sql")}
 FINGERPRINTS = clustered(100, seed=40)
+UNFINISHED = {"unfinished": "tables", "unfinished_btrees": "expression"}
 
 
 @contextlib.contextmanager
@@ -41,7 +42,7 @@ def bare(server) -> Iterator[tuple[psycopg.Connection, Engine]]:
 
 
 def create_indexes(connection: psycopg.Connection) -> None:
-    """Indexes of several layouts and names, scoped, unlogged, without rows, and one whose build has just begun."""
+    """Indexes of both storages and several layouts, scoped, unlogged, without rows, and unfinished ones."""
     create_articles(connection, FINGERPRINTS)
     connection.execute("CREATE SCHEMA app")
     connection.execute('CREATE TABLE app."An ""article" (print bigint)')
@@ -56,10 +57,16 @@ def create_indexes(connection: psycopg.Connection) -> None:
     connection.execute("CREATE UNLOGGED TABLE unlogged (fingerprint bigint)")
     connection.execute("INSERT INTO unlogged SELECT unnest(%s::bigint[])", [FINGERPRINTS])
     create_index(connection, "unlogged", "fingerprint", (4, 1, 0))
-    connection.execute("CREATE TABLE unfinished (fingerprint bigint)")
-    connection.execute("INSERT INTO unfinished SELECT unnest(%s::bigint[])", [FINGERPRINTS])
-    connection.execute("CREATE INDEX ON unfinished (fingerprint)")
-    begin_build(connection, "unfinished")
+    connection.execute("SELECT simsql.clear_on_change('article', 'fingerprint', ARRAY['body'])")
+    connection.execute("CREATE TABLE parts (fingerprint bigint) PARTITION BY HASH (fingerprint)")
+    connection.execute("CREATE TABLE part PARTITION OF parts FOR VALUES WITH (MODULUS 1, REMAINDER 0)")
+    connection.execute("INSERT INTO parts SELECT unnest(%s::bigint[])", [FINGERPRINTS])
+    create_index(connection, "parts", "fingerprint")
+    for table, storage in UNFINISHED.items():
+        connection.execute(f"CREATE TABLE {table} (fingerprint bigint)")
+        connection.execute(f"INSERT INTO {table} SELECT unnest(%s::bigint[])", [FINGERPRINTS])
+        connection.execute(f"CREATE INDEX ON {table} (fingerprint)")
+        begin_build(connection, table, storage=storage)
 
 
 _fresh: dict[str, list[tuple[str, ...]]] = {}
@@ -84,8 +91,9 @@ def upgrade(engine: Engine) -> None:
 
 def check_indexes(connection: psycopg.Connection) -> None:
     """The indexes answer, writers add keys, a build goes on, and nothing is wrong."""
-    connection.execute("CALL simsql.build('unfinished', 'fingerprint')")
-    for table in ("article", "unlogged", "unfinished"):
+    for table in UNFINISHED:
+        connection.execute(f"CALL simsql.build('{table}', 'fingerprint')")
+    for table in ("article", "unlogged", "parts", *UNFINISHED):
         for within in (0, 3, 7, 40):
             assert near(connection, FINGERPRINTS[0], within, table) == expected_near(
                 FINGERPRINTS, FINGERPRINTS[0], within
@@ -99,7 +107,7 @@ def check_indexes(connection: psycopg.Connection) -> None:
         [FINGERPRINTS[0], '{"tenant": "a", "it\'s 100%": 1}'],
     )
     assert found.fetchall() == expected_near(FINGERPRINTS, FINGERPRINTS[0], 7)
-    for table in ("article", "scoped", "unlogged", "unfinished", 'app."An ""article"'):
+    for table in ("article", "scoped", "unlogged", "unfinished", 'app."An ""article"'):  # those with key tables
         assert missing_keys(connection, table) == []
     assert connection.execute("SELECT table_name, problem FROM simsql.verify()").fetchall() == []
     assert connection.execute("SELECT DISTINCT state FROM simsql.indexes").fetchall() == [("ready",)]
