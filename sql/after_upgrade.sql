@@ -46,6 +46,33 @@ BEGIN
 END
 $$;
 
+-- The companion of a trigger that clears stale fingerprints tells the sources, too, on which that one depends.
+DO $$
+DECLARE
+    statement text;
+BEGIN
+    FOR statement IN
+        SELECT overlay(d.definition PLACING 'CREATE OR REPLACE' FROM 1 FOR length('CREATE'))
+          FROM pg_trigger AS c
+          JOIN pg_trigger AS t ON t.tgrelid = c.tgrelid AND c.tgname = t.tgname || '_column'
+          JOIN pg_attribute AS a ON a.attrelid = c.tgrelid AND a.attnum = c.tgattr[0]
+         CROSS JOIN LATERAL (
+               SELECT jsonb_object_agg(s.attname, 1)
+                 FROM pg_depend AS u
+                 JOIN pg_attribute AS s ON s.attrelid = u.refobjid AND s.attnum = u.refobjsubid
+                WHERE u.classid = 'pg_trigger'::regclass AND u.objid = t.oid
+                  AND u.refclassid = 'pg_class'::regclass AND u.refobjid = t.tgrelid
+                  AND u.refobjsubid > 0 AND s.attnum <> a.attnum) AS s (sources)
+         CROSS JOIN LATERAL simsql._clearing(c.tgrelid, a.attname, simsql._source_names(s.sources),
+                                             substring(t.tgname FROM '\d+')) AS d
+         WHERE c.tgname ~ '^zz_simsql_clear_\d+_column$' AND d.name = c.tgname
+           AND c.tgrelid IN (SELECT r.table_id FROM simsql.registry AS r)
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+END
+$$;
+
 -- Functions that a migration has dropped, because their parameters changed, have the privileges that were
 -- granted on them.
 DO $$

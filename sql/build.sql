@@ -30,7 +30,8 @@ $$;
 -- to do.
 CREATE OR REPLACE FUNCTION simsql._begin_build(
     table_name regclass, column_name text, distance integer, blocks integer, lead integer,
-    inner_blocks integer, recipe text, scope text[] DEFAULT '{}', storage text DEFAULT NULL)
+    inner_blocks integer, recipe text, scope text[] DEFAULT '{}', storage text DEFAULT NULL,
+    sources jsonb DEFAULT NULL)
 RETURNS integer
 LANGUAGE plpgsql
 AS $$
@@ -48,17 +49,21 @@ BEGIN
       FROM simsql.registry AS r
      WHERE r.table_id = _begin_build.table_name AND r.column_name = _begin_build.column_name;
     has_other_arguments := distance <> index.distance OR blocks <> index.blocks OR lead <> index.lead
-                           OR inner_blocks <> index.inner_blocks OR recipe <> index.recipe
-                           OR coalesce(scope, '{}') <> index.scope_columns OR storage <> index.storage;
+                           OR inner_blocks <> index.inner_blocks
+                           OR recipe IS NOT NULL AND recipe IS DISTINCT FROM index.recipe
+                           OR coalesce(scope, '{}') <> index.scope_columns OR storage <> index.storage
+                           OR sources IS NOT NULL
+                              AND nullif(sources, '{}') IS DISTINCT FROM index.sources;
     IF index.id IS NULL OR index.ready AND (was_ready OR has_other_arguments) THEN
         IF table_name IS NOT NULL THEN
             PERFORM simsql._check_no_other_build(table_name);
         END IF;
         index := simsql._register(table_name, column_name, distance, blocks, lead, inner_blocks, recipe,
-                                  scope, storage, online => true);
+                                  scope, storage, sources, online => true);
         PERFORM simsql._storage_create(index, filled => false);
         PERFORM simsql._create_functions(index);
         PERFORM simsql._create_triggers(index);
+        PERFORM simsql._clear_stale(index);
     ELSIF has_other_arguments THEN
         RAISE EXCEPTION 'simsql.build: an unfinished build of the simhash index on %(%) has other arguments',
                         table_name, quote_ident(column_name)
@@ -118,7 +123,8 @@ $$;
 CREATE OR REPLACE PROCEDURE simsql.build(
     table_name regclass, column_name text, distance integer DEFAULT 3,
     blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL,
-    recipe text DEFAULT NULL, scope text[] DEFAULT '{}', storage text DEFAULT NULL)
+    recipe text DEFAULT NULL, scope text[] DEFAULT '{}', storage text DEFAULT NULL,
+    sources jsonb DEFAULT NULL)
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -128,7 +134,8 @@ BEGIN
     COMMIT;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     PERFORM simsql._begin_build(build.table_name, build.column_name, build.distance, build.blocks, build.lead,
-                                build.inner_blocks, build.recipe, build.scope, build.storage);
+                                build.inner_blocks, build.recipe, build.scope, build.storage,
+                                build.sources);
     LOOP
         COMMIT;
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -138,5 +145,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text, text[], text) IS
+COMMENT ON PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text, text[], text,
+                                  jsonb) IS
     'create a simhash index while others read and write, or resume an interrupted build';

@@ -35,19 +35,18 @@ AS $$
      WHERE t.tgrelid = table_name AND t.tgname ~ '^zz_simsql_clear_\d+_column$' AND a.attname = column_name
 $$;
 
--- By its name the trigger is one of the last to fire before the update, so it sees what other triggers make
--- of the text. Texts are compared byte by byte, even if their type or collation considers them equal.
+-- A trigger that is there is replaced, not dropped, so that nobody who reads the table waits.
 CREATE OR REPLACE FUNCTION simsql.clear_on_change(table_name regclass, column_name text, sources text[])
 RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
     name text;
-    generated "char";
-    number integer;
-    changed text;
+    names constant text[] := simsql._source_names(
+        (SELECT jsonb_object_agg(s.name, 1) FROM unnest(sources) AS s (name) WHERE s.name IS NOT NULL));
+    number text;
 BEGIN
-    IF table_name IS NULL OR column_name IS NULL OR coalesce(cardinality(sources), 0) = 0
+    IF table_name IS NULL OR column_name IS NULL OR names = '{}'
        OR array_position(ARRAY(SELECT unnest(sources)), NULL) IS NOT NULL  -- of any dimensions
     THEN
         RAISE EXCEPTION 'simsql.clear_on_change: the table, the column and its sources must not be null '
@@ -56,42 +55,37 @@ BEGIN
                   HINT = 'For example: '
                          'SELECT simsql.clear_on_change(''article'', ''fingerprint'', ARRAY[''body'']);';
     END IF;
-    FOREACH name IN ARRAY column_name || ARRAY(SELECT unnest(sources)) LOOP
-        SELECT a.attgenerated INTO generated FROM pg_attribute AS a
-         WHERE a.attrelid = table_name AND a.attname = name AND a.attnum > 0 AND NOT a.attisdropped;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'simsql.clear_on_change: % has no column %', table_name, quote_ident(name)
-                USING ERRCODE = 'undefined_column';
-        ELSIF generated <> '' THEN
-            RAISE EXCEPTION 'simsql.clear_on_change: column % of % is generated', quote_ident(name),
-                            table_name
-                USING ERRCODE = 'feature_not_supported', HINT = 'Name the columns that it is generated from.';
-        END IF;
-    END LOOP;
-    IF column_name = ANY (sources) THEN
-        RAISE EXCEPTION 'simsql.clear_on_change: column % of % cannot be its own source',
-                        quote_ident(column_name), table_name
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the columns that hold the text.';
+    PERFORM simsql._check_clearing(table_name, column_name, names, 'clear_on_change');
+    IF names <> (SELECT simsql._source_names(r.sources) FROM simsql.registry AS r
+                  WHERE r.table_id = clear_on_change.table_name AND r.sources IS NOT NULL
+                    AND r.column_name = clear_on_change.column_name)
+    THEN
+        RAISE EXCEPTION 'simsql.clear_on_change: the simhash index on %(%) has other sources than %', table_name,
+                        quote_ident(column_name), simsql._name_list(names)
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = format('Change them: SELECT simsql.alter_index(%L, %L, sources => ...);', table_name,
+                                column_name);
     END IF;
-    FOR name IN SELECT simsql._clearing_triggers(table_name, column_name) LOOP
-        EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', name, table_name);
+    SELECT coalesce(min(substring(c.name FROM '^zz_simsql_clear_(\d+)_column$')),
+                    (SELECT (coalesce(max(substring(t.tgname FROM '^zz_simsql_clear_(\d+)')::integer), 0) + 1)::text
+                       FROM pg_trigger AS t
+                      WHERE t.tgrelid = table_name AND t.tgname ~ '^zz_simsql_clear_\d+'))
+      INTO number FROM simsql._clearing_triggers(table_name, column_name) AS c (name);
+    FOR name IN
+        SELECT overlay(d.definition PLACING 'CREATE OR REPLACE' FROM 1 FOR length('CREATE'))
+          FROM simsql._clearing(table_name, column_name, names, number) AS d
+    LOOP
+        EXECUTE name;
     END LOOP;
-    SELECT coalesce(max(substring(t.tgname FROM '^zz_simsql_clear_(\d+)')::integer), 0) + 1 INTO number
-      FROM pg_trigger AS t WHERE t.tgrelid = table_name AND t.tgname ~ '^zz_simsql_clear_\d+';
-    SELECT string_agg(format('OLD.%1$I::text COLLATE "C" IS DISTINCT FROM NEW.%1$I::text COLLATE "C"', s),
-                      ' OR ')
-      INTO changed
-      FROM unnest(sources) AS s;
-    EXECUTE simsql._render($sql$
-        CREATE TRIGGER zz_simsql_clear_{number} BEFORE UPDATE ON {table} FOR EACH ROW
-            WHEN (NEW.{"column"} IS NOT NULL AND OLD.{"column"} IS NOT DISTINCT FROM NEW.{"column"}
-                  AND ({changed}))
-            EXECUTE FUNCTION simsql._clear_fingerprint();
-        CREATE TRIGGER zz_simsql_clear_{number}_column AFTER UPDATE OF {"column"} ON {table}
-            FOR EACH STATEMENT WHEN (false)
-            EXECUTE FUNCTION simsql._clear_fingerprint()
-        $sql$,
-        jsonb_build_object('number', number, 'table', table_name, 'column', column_name, 'changed', changed));
+    -- Without its companion, a trigger fails.
+    FOR name IN
+        SELECT t.tgname FROM pg_trigger AS t
+         WHERE t.tgrelid = table_name AND t.tgname ~ '^zz_simsql_clear_\d+$'
+           AND NOT EXISTS (SELECT FROM pg_trigger AS c
+                            WHERE c.tgrelid = t.tgrelid AND c.tgname = t.tgname || '_column')
+    LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', name, table_name);
+    END LOOP;
 END
 $$;
 
@@ -99,7 +93,8 @@ COMMENT ON FUNCTION simsql.clear_on_change(regclass, text, text[]) IS
     'create a trigger that sets the fingerprint to NULL when an UPDATE changes a source but not the '
     'fingerprint';
 
-CREATE OR REPLACE FUNCTION simsql.drop_clear_on_change(table_name regclass, column_name text) RETURNS void
+-- Drops the triggers; false if there are none.
+CREATE OR REPLACE FUNCTION simsql._drop_clearing(table_name regclass, column_name text) RETURNS boolean
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -108,7 +103,15 @@ BEGIN
     FOR name IN SELECT simsql._clearing_triggers(table_name, column_name) LOOP
         EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', name, table_name);
     END LOOP;
-    IF name IS NULL THEN
+    RETURN name IS NOT NULL;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql.drop_clear_on_change(table_name regclass, column_name text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF NOT simsql._drop_clearing(table_name, column_name) THEN
         RAISE EXCEPTION 'simsql.drop_clear_on_change: nothing clears column % of %',
                         coalesce(quote_ident(column_name), 'NULL'), coalesce(table_name::text, 'NULL')
             USING ERRCODE = 'undefined_object',

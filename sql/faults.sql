@@ -174,7 +174,8 @@ BEGIN
                     d.head LIKE '%SECURITY DEFINER%' AND EXISTS (SELECT simsql._other_callers(p.oid))))
                    AS f (problem, effect, is_so)
              WHERE f.is_so)
-            || simsql._btree_faults(index, index.table_id, simsql._btree_columns(actual));
+            || simsql._btree_faults(index, index.table_id, simsql._btree_columns(actual))
+            || simsql._source_faults(actual);
     END IF;
     RETURN faults;
 END

@@ -55,7 +55,7 @@ $$;
 -- CREATE INDEX. Everything that follows reads with a snapshot that is later than the lock.
 CREATE OR REPLACE FUNCTION simsql._register(
     table_name regclass, column_name text, distance integer, blocks integer, lead integer,
-    inner_blocks integer, recipe text, scope text[], storage text, online boolean)
+    inner_blocks integer, recipe text, scope text[], storage text, sources jsonb, online boolean)
 RETURNS simsql.registry
 LANGUAGE plpgsql
 AS $$
@@ -76,6 +76,7 @@ BEGIN
     index.scope_columns := coalesce(scope, '{}');
     PERFORM simsql._check_new(table_name, column_name, distance, blocks, lead, inner_blocks,
                               index.scope_columns, storage, caller);
+    PERFORM simsql._check_sources(table_name, column_name, sources, caller);
     index.storage := simsql._storage(table_name, storage, caller);
     IF blocks IS NULL THEN
         -- A search meets the keys of one scope only, so the largest scope counts.
@@ -115,10 +116,11 @@ BEGIN
     END IF;
     PERFORM simsql._drop_orphans();
     INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks,
-                                      recipe, scope_columns, scope_types, ready, storage, is_default)
+                                      recipe, scope_columns, scope_types, ready, storage, sources, is_default)
     VALUES (index.table_id, simsql._full_name(table_name), index.column_name, index.distance, index.blocks,
             index.lead, index.inner_blocks, index.recipe, index.scope_columns,
             simsql._scope_types(table_name, index.scope_columns), NOT online, index.storage,
+            nullif(sources, '{}'),
             CASE WHEN EXISTS (SELECT FROM simsql.registry AS d
                                WHERE d.table_id = index.table_id AND d.is_default) THEN false END)
     RETURNING r.* INTO index;
@@ -144,29 +146,33 @@ $$;
 CREATE OR REPLACE FUNCTION simsql.create_index(
     table_name regclass, column_name text, distance integer DEFAULT 3,
     blocks integer DEFAULT NULL, lead integer DEFAULT NULL, inner_blocks integer DEFAULT NULL,
-    recipe text DEFAULT NULL, scope text[] DEFAULT '{}', storage text DEFAULT NULL)
+    recipe text DEFAULT NULL, scope text[] DEFAULT '{}', storage text DEFAULT NULL,
+    sources jsonb DEFAULT NULL)
 RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
     index simsql.registry := simsql._register(
         table_name, column_name, distance, blocks, lead, inner_blocks, recipe, scope, storage,
-        online => false);
+        sources, online => false);
 BEGIN
     PERFORM simsql._create_plain_btree(index);
     PERFORM simsql._storage_create(index, filled => true);
     index := simsql._learn_skew(index);
     PERFORM simsql._create_functions(index);
     PERFORM simsql._create_triggers(index);
+    PERFORM simsql._clear_stale(index);
     RETURN index.id;
 END
 $$;
 
 COMMENT ON FUNCTION simsql.create_index(regclass, text, integer, integer, integer, integer, text, text[],
-                                        text) IS
+                                        text, jsonb) IS
     'create a simhash index on a bigint column, in this transaction, and return its id; writers wait. '
     'scope: the columns whose values restrict each search. storage: tables, the default, or expression, '
-    'that of partitioned and distributed tables';
+    'that of partitioned and distributed tables. recipe: the id of the recipe of the fingerprints. sources: the '
+    'columns of their texts with weights, such as {"title": 3, "body": 1}; a trigger then clears a fingerprint '
+    'whose text alone changes';
 
 -- DROP TABLE leaves the keys of its indexes behind. Whoever creates the next index drops those that this role
 -- owns.
@@ -201,6 +207,7 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     found simsql.registry[];
+    cleared text;
     is_locked boolean := NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = drop_index.table_name);
 BEGIN
     PERFORM simsql._follow_table(table_name);
@@ -225,7 +232,11 @@ BEGIN
         PERFORM simsql._lock(table_name, 'ACCESS EXCLUSIVE', 'drop_index');
         is_locked := true;
     END LOOP;
+    cleared := (simsql._as_named(found[1])).column_name;
     PERFORM simsql._drop_objects(found[1]);
+    IF found[1].sources IS NOT NULL THEN
+        PERFORM simsql._drop_clearing(table_name, cleared);
+    END IF;
 END
 $$;
 

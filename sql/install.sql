@@ -50,5 +50,6 @@
 \ir load.sql
 \ir backfill.sql
 \ir clear_on_change.sql
+\ir sources.sql
 \ir uninstall.sql
 \ir pin_search_path.sql

@@ -17,7 +17,8 @@ SELECT r.id,
        simsql._storage_size(r) AS bytes,
        h.unvacuumed,
        h.last_vacuum,
-       h.hint
+       h.hint,
+       r.sources
   FROM simsql.registry AS r
   JOIN simsql._searchable AS s ON s.id = r.id
   LEFT JOIN pg_class AS c ON c.oid = r.table_id
@@ -37,7 +38,7 @@ COMMENT ON COLUMN simsql.indexes.distance IS 'the default distance of searches, 
 COMMENT ON COLUMN simsql.indexes.blocks IS 'of the design: into how many blocks a fingerprint is cut';
 COMMENT ON COLUMN simsql.indexes.lead IS 'of the design: how many blocks lead each key';
 COMMENT ON COLUMN simsql.indexes.inner_blocks IS 'of the design: into how many blocks the other bits are cut, or 0';
-COMMENT ON COLUMN simsql.indexes.recipe IS 'the id of the recipe of the fingerprints, or null';
+COMMENT ON COLUMN simsql.indexes.recipe IS 'the id of the recipe of the fingerprints, or null if it is unknown';
 COMMENT ON COLUMN simsql.indexes.state IS 'ready, or the worst fault that the catalogue shows';
 COMMENT ON COLUMN simsql.indexes.storage IS 'tables: key tables; expression: B-trees on the table itself';
 COMMENT ON COLUMN simsql.indexes.is_default IS 'whether searches that name no column use it';
@@ -46,5 +47,7 @@ COMMENT ON COLUMN simsql.indexes.unvacuumed IS
     'the share, from 0 to 1, of what searches read that a vacuum would clean up';
 COMMENT ON COLUMN simsql.indexes.last_vacuum IS 'when the last vacuum ended';
 COMMENT ON COLUMN simsql.indexes.hint IS 'what to do, or null if there is nothing to do';
+COMMENT ON COLUMN simsql.indexes.sources IS
+    'the columns that the fingerprints come from, with their weights, or null if they are unknown';
 
 GRANT SELECT ON simsql.indexes TO PUBLIC;

@@ -259,27 +259,35 @@ BEGIN
 END
 $$;
 
--- The statement that resumes a build. It leaves out the storage of an ordinary table.
-CREATE OR REPLACE FUNCTION simsql._build_call(index simsql.registry) RETURNS text
+-- The arguments that create an index like this one. They leave out the storage of an ordinary table.
+CREATE OR REPLACE FUNCTION simsql._arguments(index simsql.registry) RETURNS text
 LANGUAGE sql STABLE STRICT
 AS $$
     SELECT simsql._render(
-        $sql$CALL simsql.build({'table'}, {'column'}, {design}, {'recipe'}{scope}{storage});$sql$,
+        $sql${'table'}, {'column'}, {design}, {'recipe'}{scope}{storage}{sources}$sql$,
         jsonb_build_object(
             'table', index.table_id,
             'column', index.column_name,
             'design', concat_ws(', ', index.distance, index.blocks, index.lead, index.inner_blocks),
             'recipe', index.recipe,
             'scope', CASE WHEN index.scope_columns <> '{}' THEN format(', %L', index.scope_columns) END,
-            'storage', ', storage => ' || quote_literal(nullif(index.storage, 'tables'))))
+            'storage', ', storage => ' || quote_literal(nullif(index.storage, 'tables')),
+            'sources', ', sources => ' || quote_literal(index.sources::text)))
+$$;
+
+-- The statement that resumes a build.
+CREATE OR REPLACE FUNCTION simsql._build_call(index simsql.registry) RETURNS text
+LANGUAGE sql STABLE STRICT
+AS $$
+    SELECT format('CALL simsql.build(%s);', simsql._arguments(index))
 $$;
 
 -- The statements that drop an index and create it again.
 CREATE OR REPLACE FUNCTION simsql._create_again(index simsql.registry) RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT simsql._render('SELECT simsql.drop_index({it}); SELECT simsql.create_index({it});',
-                          jsonb_build_object('it', format('%L, %L', index.table_id, index.column_name)))
+    SELECT format('SELECT simsql.drop_index(%L, %L); SELECT simsql.create_index(%s);', index.table_id,
+                  index.column_name, simsql._arguments(index))
 $$;
 
 -- The distance of a search: the requested one or, by default, that of the index.

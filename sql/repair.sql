@@ -31,6 +31,7 @@ BEGIN
     UPDATE simsql.registry AS r
        SET table_name = a.table_name, column_name = a.column_name, scope_columns = a.scope_columns
       FROM unnest(renamed) AS a WHERE r.id = a.id;
+    PERFORM simsql._follow_sources(table_name);
 END
 $$;
 
@@ -55,6 +56,9 @@ BEGIN
     END LOOP;
     IF EXISTS (SELECT FROM unnest(faults) AS f WHERE f.problem LIKE 'function %') THEN
         PERFORM simsql._create_functions(index);
+    END IF;
+    IF EXISTS (SELECT FROM unnest(faults) AS f WHERE f.problem LIKE 'clearing trigger %') THEN
+        PERFORM simsql._clear_stale(index);
     END IF;
 END
 $$;
@@ -139,7 +143,7 @@ BEGIN
                 RAISE EXCEPTION 'simsql.repair: cannot repair column % of %: %', finding.object, table_name,
                                 finding.problem
                     USING ERRCODE = 'object_not_in_prerequisite_state', HINT = finding.hint;
-            ELSIF finding.problem NOT IN ('not ready', 'row-level security') THEN
+            ELSIF finding.problem NOT IN ('not ready', 'row-level security', 'source dropped') THEN
                 finding.hint := NULL;
                 RETURN NEXT finding;
             END IF;
@@ -169,7 +173,7 @@ BEGIN
         END IF;
         PERFORM simsql._give(index, owner);
         SELECT f.* INTO finding FROM simsql._findings(index) AS f
-         WHERE f.problem NOT IN ('not ready', 'row-level security') LIMIT 1;
+         WHERE f.problem NOT IN ('not ready', 'row-level security', 'source dropped') LIMIT 1;
         IF FOUND THEN
             RAISE EXCEPTION 'simsql.repair: % is beyond repair: %', finding.object, finding.problem
                 USING ERRCODE = 'object_not_in_prerequisite_state',

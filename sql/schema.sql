@@ -44,7 +44,8 @@ CREATE TYPE simsql._fault AS (
     problem text,  -- as verify names it
     object  text,
     state   text,  -- of the index, in simsql.indexes
-    effect  text,  -- on searches: refuses, refuses this role, may miss rows, slows; or grants to others
+    effect  text,  -- on searches: refuses, refuses this role, may miss rows, slows; or
+                   -- grants to others, keeps stale fingerprints
     message text,  -- of the error, if searches refuse the index
     advice  text,  -- what to do, in words ...
     remedy  text   -- ... and SQL that does it
@@ -73,6 +74,7 @@ CREATE TABLE simsql.registry (
     blocks      integer NOT NULL CHECK (blocks BETWEEN 2 AND 64),
     lead        integer NOT NULL CHECK (lead >= 1 AND lead < blocks),
     inner_blocks integer NOT NULL CHECK (inner_blocks = 0 OR inner_blocks BETWEEN 2 AND 63),
+    -- Null if nobody has named it: it is not the default recipe then.
     recipe      text,
     ready       boolean NOT NULL,
     scope_columns text[] NOT NULL DEFAULT '{}',
@@ -92,6 +94,8 @@ CREATE TABLE simsql.registry (
     vacuumed_at timestamptz,
     vacuumed_keys bigint,
     vacuumed_rows double precision,
+    -- The columns that the fingerprints come from, with their weights; null if nobody has named them.
+    sources     jsonb,
     UNIQUE (table_id, column_name)
 );
 

@@ -25,7 +25,7 @@ Report = Callable[[float], None]
 """Receives the completed share of the work, between 0 and 1."""
 
 # Arguments of the functions behind `CALL simsql.build`, which have no defaults.
-_OPTIONS = ("distance", "blocks", "lead", "inner_blocks", "recipe", "scope", "storage")
+_OPTIONS = ("distance", "blocks", "lead", "inner_blocks", "recipe", "scope", "storage", "sources")
 _BUILDS: ColumnElement[str] = literal_column("caller => 'build'")
 
 
@@ -243,7 +243,7 @@ def create_btree(engine: Engine, table: str, spec: IndexSpec) -> None:
     """
     columns = [*spec.scope, spec.column]
     storage = select(func.simsql._storage(cast(table, REGCLASS), cast(spec.storage, Text), "build"))
-    options = [name for name in _OPTIONS if name != "recipe"]
+    options = [name for name in _OPTIONS if name not in ("recipe", "sources")]
     check = select(func.simsql._check_new(cast(table, REGCLASS), *spec.arguments(options), _BUILDS))
     quoted = text("SELECT CAST(CAST(:table AS regclass) AS text), simsql._name_list(CAST(:columns AS text[]))")
     with engine.connect().execution_options(**READ_COMMITTED) as connection:

@@ -1,16 +1,18 @@
 """Describe a simhash index, render the description as SQL arguments, and check the recipe of its texts."""
 
 import functools
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, get_args
 
-from sqlalchemy import ColumnElement, Integer, Text, cast, literal, literal_column
-from sqlalchemy.dialects.postgresql import ARRAY, array
+from sqlalchemy import ColumnElement, Integer, Text, cast, literal, literal_column, null
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, array
 from sqlalchemy.types import TypeEngine
 
+from simsql.database.sources import Sources
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe, check_recipe
 from simsql.hamming import Design
@@ -24,6 +26,7 @@ _TYPES: dict[str, TypeEngine[Any]] = {
     "recipe": Text(),
     "scope": ARRAY(Text),
     "storage": Text(),
+    "sources": JSONB(),
 }
 
 Storage = Literal["tables", "expression"]
@@ -47,13 +50,21 @@ class IndexSpec:
     design: Design | None = None
     """The layout; None lets PostgreSQL choose it by the number of rows."""
     recipe: str | None = None
-    """The id of the recipe, or a name of your own for fingerprints that do not come from texts."""
+    """The id of the recipe, or a name of your own for fingerprints that do not come from texts.
+
+    None stands for an unknown one.
+    """
     scope: tuple[str, ...] = ()
     """The unquoted names of the columns that confine searches."""
     storage: Storage | None = None
     """Where the index is kept: in key tables, or in B-trees on the table itself.
 
     None lets PostgreSQL choose: "expression" for partitioned tables, "tables" for others.
+    """
+    sources: tuple[tuple[str, int], ...] = ()
+    """The unquoted names of the columns of the texts, in alphabetical order, with their weights.
+
+    None are known if it is empty. Pass one name, or a mapping of names to weights.
     """
 
     def __init__(
@@ -64,6 +75,7 @@ class IndexSpec:
         recipe: Recipe | str | None = None,
         scope: Sequence[str] = (),
         storage: Storage | None = None,
+        sources: str | Mapping[str, int] | None = None,
     ) -> None:
         if isinstance(scope, str):
             raise TypeError(f"scope must be a sequence of column names, not a str: pass scope=[{scope!r}]")
@@ -77,6 +89,7 @@ class IndexSpec:
             "recipe": recipe.id if isinstance(recipe, Recipe) else recipe,
             "scope": tuple(map(str, scope)),
             "storage": storage,
+            "sources": tuple(sorted(Sources.of(sources, None).weights)) if sources else (),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -85,7 +98,8 @@ class IndexSpec:
         """Return the named arguments of `simsql.create_index` and `simsql.build`, without omitted ones."""
         design = self.design
         layout = (design.blocks, design.lead, design.inner_blocks) if design else (None, None, None)
-        values = (self.distance, *layout, self.recipe, list(self.scope) or None, self.storage)
+        texts = (self.recipe, list(self.scope) or None, self.storage, dict(self.sources) or None)
+        values = (self.distance, *layout, *texts)
         return {name: value for name, value in zip(_TYPES, values, strict=True) if value is not None}
 
     def arguments(self, names: Sequence[str] | None = None) -> list[ColumnElement[object]]:
@@ -100,9 +114,11 @@ class IndexSpec:
 
 
 def _expression(name: str, value: object) -> ColumnElement[object]:
+    if isinstance(value, dict):
+        return cast(literal(json.dumps(value), Text()), JSONB)
     if isinstance(value, list):
         return cast(array([literal(member, Text()) for member in value]), ARRAY(Text))
-    return literal(value, _TYPES[name]) if value is not None else cast(None, _TYPES[name])
+    return literal(value, _TYPES[name]) if value is not None else cast(null(), _TYPES[name])
 
 
 def check_distance(distance: int | None, words: int = 1) -> int | None:

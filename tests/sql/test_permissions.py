@@ -35,6 +35,7 @@ USES = {
     "simsql.build": "CALL simsql.build('article', 'fingerprint')",
     "simsql.set_default_index": "SELECT simsql.set_default_index('article', 'fingerprint')",
     "simsql.change_storage": "SELECT simsql.change_storage('article', 'expression')",
+    "simsql.alter_index": "SELECT simsql.alter_index('article', sources => '{\"body\": 1}')",
     "simsql.drop_index": "SELECT simsql.drop_index('article')",
     "simsql.maintain": "CALL simsql.maintain()",
     "simsql.vacuum": "CALL simsql.vacuum('article')",
