@@ -21,12 +21,12 @@ DOCUMENTS ?=
 ROWS ?= 1000000
 OPTIONS ?=
 
-# For make trial, ddl, fuzz and load: how long, the seed, and, for a trial, CRASH=1 to kill servers and clients.
+# For make trial, ddl, statements, fuzz and load: how long, the seed, and, for a trial, CRASH=1 to kill servers and clients.
 MINUTES ?= 10
 SEED ?=
 CRASH ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint docs docs-links dist format reference trial ddl drops fuzz quality pictures bench compare load clean
+.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint docs docs-links dist format reference trial ddl statements drops fuzz quality pictures bench compare load clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -139,6 +139,9 @@ trial: $(READY) ## write, search and keep up tables of every kind at random, and
 
 ddl: $(READY) ## let a table's owner do anything to it, and compare its searches with plain SQL: make ddl MINUTES=60 SEED=1
 	$(BIN)/python tests/ddl.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+statements: $(READY) ## write with single random statements, and compare with plain SQL: make statements MINUTES=60 SEED=1
+	$(BIN)/python tests/statements.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 drops: $(READY) ## change files between runs of dedup, apply the drop lists, and look for lost texts
 	$(BIN)/python tests/drops.py --examples 300
