@@ -14,6 +14,7 @@ DECLARE
 BEGIN
     FOR index IN SELECT r.* FROM simsql.registry AS r ORDER BY r.id LOOP
         actual := simsql._as_named(index);
+        owner := simsql._owner(index);
         PERFORM simsql._create_functions(index);
         FOR trigger IN
             SELECT d.name, d.definition,
@@ -28,8 +29,8 @@ BEGIN
             EXECUTE overlay(trigger.definition PLACING 'CREATE OR REPLACE' FROM 1 FOR length('CREATE'));
             PERFORM simsql._set_firing(index.table_id, trigger.name, trigger.fires);
         END LOOP;
-        FOR keys, owner IN
-            SELECT c.oid::regclass::text, c.relowner
+        FOR keys IN
+            SELECT c.oid::regclass
               FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
               JOIN pg_class AS c ON c.oid = to_regclass(format('simsql.keys_%s_%s', index.id, p.number))
         LOOP

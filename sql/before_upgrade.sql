@@ -72,6 +72,8 @@ BEGIN
         END;
         PERFORM pg_sleep(0.1);
     END LOOP;
-    PERFORM set_config('lock_timeout', lock_timeout, true);
+    PERFORM set_config('lock_timeout', lock_timeout, true),
+            set_config('simsql.routines', ARRAY(SELECT p.oid::regprocedure FROM pg_proc AS p
+                                                 WHERE p.pronamespace = 'simsql'::regnamespace)::text, true);
 END
 $$;

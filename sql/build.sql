@@ -64,6 +64,7 @@ BEGIN
         PERFORM simsql._create_functions(index);
         PERFORM simsql._create_triggers(index);
         PERFORM simsql._clear_stale(index);
+        PERFORM simsql._give(index, current_user::regrole);
     ELSIF has_other_arguments THEN
         RAISE EXCEPTION 'simsql.build: an unfinished build of the simhash index on %(%) has other arguments',
                         table_name, quote_ident(column_name)

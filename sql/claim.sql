@@ -39,21 +39,6 @@ COMMENT ON MATERIALIZED VIEW simsql._claim_secret IS
     'the secret behind the locks of simsql.claim, readable only by its owner; '
     'REFRESH MATERIALIZED VIEW replaces it';
 
--- Default privileges may have granted SELECT on it to other roles.
-DO $$
-DECLARE
-    grantee text;
-BEGIN
-    FOR grantee IN
-        SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
-          FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
-         WHERE c.oid = 'simsql._claim_secret'::regclass AND a.grantee <> c.relowner
-    LOOP
-        EXECUTE format('REVOKE ALL ON simsql._claim_secret FROM %s', grantee);
-    END LOOP;
-END
-$$;
-
 -- Creates the secret if there is none, as after a restore without data. It returns nothing, so any role may
 -- call it. REFRESH waits for transactions that have read the old secret, so two secrets are never in use at
 -- once.
@@ -106,7 +91,9 @@ SELECT r.id AS index_id,
  CROSS JOIN simsql._claim_secret AS s
  -- Columns are identified by number, as in the policy of key tables: another column may take over the name. A
  -- scope has at most four. Without key tables, the search itself reads the columns by name.
- WHERE coalesce(
+ WHERE (SELECT pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
+          FROM pg_catalog.pg_class AS c WHERE c.oid = r.table_id)
+   AND coalesce(
        (SELECT pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[0], 'SELECT')
                AND (t.tgattr[1] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[1], 'SELECT'))
                AND (t.tgattr[2] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[2], 'SELECT'))
@@ -123,8 +110,6 @@ SELECT r.id AS index_id,
 
 COMMENT ON VIEW simsql._claim_keys IS
     'the keys behind the locks of simsql.claim, readable by roles that can read the columns of the index';
-
-GRANT SELECT ON simsql._claim_keys TO PUBLIC;
 
 -- The advisory locks of a claim. A lock is a hash of the scope, the number of blocks, the number of the block
 -- and its bits, under the key of the index. If two hashes are equal by chance, a claim waits needlessly.
@@ -231,7 +216,8 @@ BEGIN
                     RAISE EXCEPTION 'simsql.claim: role % cannot read the columns of the simhash index %',
                                     current_user, index_id
                         USING ERRCODE = 'insufficient_privilege',
-                              HINT = 'Grant SELECT on the fingerprint column and on the scope columns.';
+                              HINT = 'Grant USAGE on the schema of the table, and SELECT on the fingerprint '
+                                     'column and on the scope columns.';
                 END IF;
             WHEN undefined_table THEN PERFORM simsql._refuse_worker('claim');
         END;

@@ -168,12 +168,11 @@ BEGIN
                     p.oid IS NOT NULL
                     AND (p.prosrc <> d.body OR p.proconfig IS DISTINCT FROM d.settings
                          OR p.prosecdef <> (d.head LIKE '%SECURITY DEFINER%')
-                         OR p.provolatile <> CASE WHEN d.head LIKE '%STABLE%' THEN 's' ELSE 'v' END)),
-                   -- pg_restore --no-acl leaves it like this.
-                   ('function can be called by others', 'grants to others',
-                    d.head LIKE '%SECURITY DEFINER%' AND EXISTS (SELECT simsql._other_callers(p.oid))))
+                         OR p.provolatile <> CASE WHEN d.head LIKE '%STABLE%' THEN 's' ELSE 'v' END)))
                    AS f (problem, effect, is_so)
              WHERE f.is_so)
+            || ARRAY(SELECT (o.problem, o.object, 'damaged', 'grants to others', NULL, NULL, repair)::simsql._fault
+                       FROM simsql._other_privileges() AS o WHERE o.index_id = index.id)
             || simsql._btree_faults(index, index.table_id, simsql._btree_columns(actual))
             || simsql._source_faults(actual);
     END IF;

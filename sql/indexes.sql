@@ -19,36 +19,14 @@ BEGIN
 END
 $$;
 
--- Creates or replaces all generated functions of an index.
+-- Creates or replaces all generated functions of an index. They may have another owner: see _give.
 CREATE OR REPLACE FUNCTION simsql._create_functions(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
-DECLARE
-    function record;
-    signature text;
-    grantee oid;
 BEGIN
-    FOR function IN SELECT * FROM simsql._functions(index) LOOP
-        PERFORM simsql._create_function(function.name, function.arguments, function.head, function.settings,
-                                        function.body);
-        CONTINUE WHEN function.head NOT LIKE '%SECURITY DEFINER%';
-        signature := format('simsql.%I%s', function.name, function.arguments);
-        FOR grantee IN SELECT simsql._other_callers(signature::regprocedure) LOOP
-            EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', signature,
-                           CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END);
-        END LOOP;
-    END LOOP;
+    PERFORM simsql._create_function(f.name, f.arguments, f.head, f.settings, f.body)
+       FROM simsql._functions(index) AS f;
 END
-$$;
-
--- The roles other than the owner that may call a function; 0 is PUBLIC.
-CREATE OR REPLACE FUNCTION simsql._other_callers(function regprocedure) RETURNS SETOF oid
-LANGUAGE sql STABLE
-AS $$
-    SELECT DISTINCT a.grantee
-      FROM pg_proc AS p
-     CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
-     WHERE p.oid = function AND a.grantee <> p.proowner
 $$;
 
 -- Adds an index to the registry and locks its table until the end of the transaction. Writers wait, as for
@@ -124,9 +102,31 @@ BEGIN
             CASE WHEN EXISTS (SELECT FROM simsql.registry AS d
                                WHERE d.table_id = index.table_id AND d.is_default) THEN false END)
     RETURNING r.* INTO index;
+    PERFORM simsql._check_remains(index.id, caller);
     PERFORM simsql._drop_key_tables(index.id);
     PERFORM simsql._drop_searches(index.id);
     RETURN index;
+END
+$$;
+
+-- Raises an error if this role may not replace what has the names of a new index. A restore that failed, or left out
+-- the registry, leaves objects behind, and ids start from 1 again.
+CREATE OR REPLACE FUNCTION simsql._check_remains(index_id integer, caller text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    foreign_object record;
+BEGIN
+    SELECT o.kind, o.name, o.owner::regrole AS owner INTO foreign_object
+      FROM simsql._objects() AS o
+     WHERE o.index_id = _check_remains.index_id AND NOT pg_has_role(o.owner, 'USAGE') LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'simsql.%: % of role % is in the way of a new simhash index', caller, foreign_object.name,
+                        foreign_object.owner
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = format('It remains of another index. As %s or a superuser: DROP %s %s CASCADE;',
+                                foreign_object.owner, foreign_object.kind, foreign_object.name);
+    END IF;
 END
 $$;
 
@@ -162,6 +162,7 @@ BEGIN
     PERFORM simsql._create_functions(index);
     PERFORM simsql._create_triggers(index);
     PERFORM simsql._clear_stale(index);
+    PERFORM simsql._give(index, current_user::regrole);
     RETURN index.id;
 END
 $$;

@@ -4,6 +4,7 @@
 \ir search_path.sql
 \ir schema.sql
 \ir version.sql
+\ir privileges.sql
 \ir replication.sql
 \ir fingerprints.sql
 \ir render.sql

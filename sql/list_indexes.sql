@@ -49,5 +49,3 @@ COMMENT ON COLUMN simsql.indexes.last_vacuum IS 'when the last vacuum ended';
 COMMENT ON COLUMN simsql.indexes.hint IS 'what to do, or null if there is nothing to do';
 COMMENT ON COLUMN simsql.indexes.sources IS
     'the columns that the fingerprints come from, with their weights, or null if they are unknown';
-
-GRANT SELECT ON simsql.indexes TO PUBLIC;

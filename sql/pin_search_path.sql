@@ -6,6 +6,11 @@
 
 DO $$
 DECLARE
+    -- Functions that an upgrade has replaced, or dropped to create them with other parameters, keep their privileges.
+    existing constant text[] := coalesce(nullif(current_setting('simsql.routines', true), ''), '{}')::text[] || ARRAY(
+        SELECT p.oid::regprocedure::text FROM pg_proc AS p
+         WHERE p.pronamespace = 'simsql'::regnamespace
+           AND current_setting('simsql.privileges_on_' || p.proname, true) <> '');
     signature text;
 BEGIN
     FOR signature IN
@@ -21,6 +26,7 @@ BEGIN
         EXECUTE format('ALTER FUNCTION %s SET quote_all_identifiers = off', signature);
         EXECUTE format('ALTER FUNCTION %s SET standard_conforming_strings = on', signature);
     END LOOP;
+    PERFORM simsql._set_privileges(existing => existing);
     PERFORM set_config('quote_all_identifiers', current_setting('simsql.quote_all_identifiers'), true),
             set_config('search_path', current_setting('simsql.search_path'), true);
 END

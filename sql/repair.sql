@@ -63,38 +63,35 @@ BEGIN
 END
 $$;
 
--- The owner of an index: that of a key table or, without key tables, of the search function; else that of the
+-- The owner of an index: that of most key tables or, without key tables, of the search function; else that of the
 -- table.
 CREATE OR REPLACE FUNCTION simsql._owner(index simsql.registry) RETURNS oid
 LANGUAGE sql STABLE
 AS $$
     SELECT coalesce(
-        (SELECT c.relowner FROM pg_class AS c
-          WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id)
-          LIMIT 1),
+        (SELECT mode() WITHIN GROUP (ORDER BY c.relowner) FROM pg_class AS c
+          WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id)),
         (SELECT p.proowner FROM pg_proc AS p
           WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname = 'search_' || index.id LIMIT 1),
         (SELECT c.relowner FROM pg_class AS c WHERE c.oid = index.table_id))
 $$;
 
--- Gives all objects of an index to one owner: the role that repairs need not be the owner.
+-- Gives all objects of an index to one owner, and takes them from everybody else: the role that repairs need not be
+-- the owner, default privileges grant what they are told to, and functions that remained of another index have its
+-- owner.
 CREATE OR REPLACE FUNCTION simsql._give(index simsql.registry, owner oid) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    object text;
+    statement text;
 BEGIN
-    FOR object IN
-        SELECT 'TABLE ' || c.oid::regclass FROM pg_class AS c
-         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relkind = 'r'
-           AND c.relname ~ format('^(keys_%s_\d+|built_%s)$', index.id, index.id) AND c.relowner <> owner
-        UNION ALL
-        SELECT 'FUNCTION ' || p.oid::regprocedure FROM simsql._functions(index) AS f
-          JOIN pg_proc AS p ON p.oid = to_regprocedure(format('simsql.%I%s', f.name, f.arguments))
-         WHERE p.proowner <> owner
+    FOREACH statement IN ARRAY ARRAY(
+        SELECT format('ALTER %s %s OWNER TO %s', o.kind, o.name, _give.owner::regrole) FROM simsql._objects() AS o
+         WHERE o.index_id = index.id AND o.owner <> _give.owner)
     LOOP
-        EXECUTE format('ALTER %s OWNER TO %s', object, owner::regrole);
+        PERFORM simsql._execute_here(statement);
     END LOOP;
+    PERFORM simsql._set_privileges(index.id);
 END
 $$;
 
@@ -149,6 +146,11 @@ BEGIN
             END IF;
         END LOOP;
     END LOOP;
+    -- Privileges on what all indexes share are not among the faults of a table, but whoever may correct them does.
+    IF NOT EXISTS (SELECT FROM simsql._objects() AS o WHERE o.index_id IS NULL AND NOT pg_has_role(o.owner, 'USAGE'))
+    THEN
+        PERFORM simsql._set_privileges();
+    END IF;
     PERFORM simsql._follow_names(table_name);
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = repair.table_name ORDER BY r.id LOOP
         PERFORM simsql._check_indexable(table_name, index.column_name, index.scope_columns, index.storage,

@@ -91,9 +91,9 @@ found (number, requirement, met, problem, remedy) AS (
            pg_catalog.format('as a superuser, GRANT SELECT ON %s TO %I', missing, role)
       FROM database
      CROSS JOIN (VALUES ('{
-               pg_am, pg_amop, pg_attrdef, pg_attribute, pg_constraint, pg_database, pg_depend, pg_index, pg_inherits, pg_locks,
+               pg_am, pg_amop, pg_attrdef, pg_attribute, pg_constraint, pg_database, pg_default_acl, pg_depend, pg_index, pg_inherits, pg_locks,
                pg_opclass, pg_operator, pg_policy, pg_prepared_statements, pg_proc, pg_stat_progress_create_index,
-               pg_subscription_rel, pg_trigger, pg_type
+               pg_trigger, pg_type
            }'::text[])) AS c (wanted)
      CROSS JOIN LATERAL (
                 SELECT pg_catalog.string_agg(w, ', ') FROM pg_catalog.unnest(wanted) AS w

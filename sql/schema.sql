@@ -29,8 +29,6 @@ CREATE TABLE IF NOT EXISTS simsql.schema_version (
 
 COMMENT ON TABLE simsql.schema_version IS 'the revision of the schema simsql: see simsql status';
 
-GRANT SELECT ON simsql.schema_version TO PUBLIC;
-
 CREATE TYPE simsql.match AS (fingerprint bigint, distance integer);
 CREATE TYPE simsql.query_match AS (query bigint, fingerprint bigint, distance integer);
 CREATE TYPE simsql.wide_match AS (fingerprint bigint[], distance integer);
@@ -101,5 +99,3 @@ CREATE TABLE simsql.registry (
 
 COMMENT ON TABLE simsql.registry IS
     'simhash indexes: written by the functions of simsql alone; read simsql.indexes';
-
-GRANT SELECT ON simsql.registry TO PUBLIC;

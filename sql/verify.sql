@@ -48,6 +48,12 @@ DECLARE
     index simsql.registry;
     full_name constant text := simsql._full_name(table_name);
 BEGIN
+    IF table_name IS NULL THEN
+        RETURN QUERY
+        SELECT NULL, NULL, o.problem, o.object, NULL::bigint, true, o.statement
+          FROM simsql._other_privileges() AS o
+         WHERE o.index_id IS NULL;
+    END IF;
     FOR index IN
         SELECT r.* FROM simsql.registry AS r
          -- By name too: this finds the index of a table whose name another table has taken over.

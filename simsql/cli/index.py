@@ -166,7 +166,7 @@ def verify_command(
             options = [word for name in text_column for word in ("--text-column", name)]
             options += ["--recipe", recipe] if recipe else []
             for finding in compared.findings:
-                words = [*options, "--column", finding.column]
+                words = [*options, "--column", finding.column or ""]
                 words += (
                     ["--sketch-column", sketch_column] if sketch_column and "sketch" in finding.problem else []
                 )

@@ -16,7 +16,7 @@ from simsql.cli._database import Connecting, Working, postgresql_errors
 from simsql.cli._options import Folder, Printing, option
 from simsql.cli.index import print_indexes
 from simsql.database import install_schema, maintain, read_status, schema_sql, uninstall_schema
-from simsql.database.install import missing_requirements
+from simsql.database.install import missing_requirements, other_privileges
 from simsql.documents import printable
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import UsageError
@@ -75,7 +75,8 @@ def status_command(
 
     A table includes the indexes. The other formats give their number: simsql index list prints them. With --check,
     print one row per problem with its remedy instead: if simsql is not installed or outdated, what the server or
-    the role lacks for the installation; otherwise the indexes that need a repair, a vacuum or the like.
+    the role lacks for the installation; otherwise the indexes that need a repair, a vacuum or the like, and
+    roles with privileges that they should not have.
     """
     with connecting.open() as engine:
         status = read_status(engine)
@@ -87,6 +88,8 @@ def status_command(
                     problems += missing_requirements(connection)
             else:
                 problems += map(_describe, filter(lambda index: index.hint is not None, status.indexes))
+                with engine.connect() as connection:
+                    problems += other_privileges(connection)
             if print_rows(printing.format, _PROBLEMS, problems):
                 raise typer.Exit(1)
             return

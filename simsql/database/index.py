@@ -303,9 +303,9 @@ def _btrees(connection: Connection, table: str, columns: list[str]) -> dict[str,
 class Finding(NamedTuple):
     """A fault that simsql.verify has found or simsql.repair has repaired."""
 
-    table: str
-    """The name of the table when the index was created."""
-    column: str
+    table: str | None
+    """The name of the table when the index was created. None if the fault is in the schema simsql itself."""
+    column: str | None
     problem: str
     object: str
     """The key table, trigger, function, B-tree, table or column with the fault."""

@@ -130,3 +130,9 @@ def missing_requirements(connection: Connection) -> list[tuple[str, str]]:
     # Without parameters, so that no driver interprets percent signs.
     rows = connection.exec_driver_sql(script, execution_options={"no_parameters": True})
     return [(row.problem, row.remedy) for row in rows if not row.met]
+
+
+def other_privileges(connection: Connection) -> list[tuple[str, str]]:
+    """Return which objects have too many or too few privileges: each problem with the SQL that corrects it."""
+    rows = connection.execute(text("SELECT object, problem, statement FROM simsql._other_privileges()"))
+    return [(f"{row.object}: {row.problem}", row.statement) for row in rows]

@@ -130,6 +130,7 @@ BEGIN
                 PERFORM simsql._create_btrees(index);
                 UPDATE simsql.registry AS r SET storage = index.storage WHERE r.id = index.id;
                 PERFORM simsql._create_functions(index);
+                PERFORM simsql._give(index, simsql._owner(index));
             END IF;
             IF storage = 'expression' AND NOT keep
                AND to_regclass(format('simsql.keys_%s_0', index.id)) IS NOT NULL

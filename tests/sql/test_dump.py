@@ -98,7 +98,7 @@ def test_a_restore_without_privileges_is_found_and_mended(server, restored, dump
     load(dump(), "--no-acl")
     found = {(problem, name) for problem, name in problems(restored) if "keys" not in name}
     events = ("insert", "replica", "update")
-    assert found == {("function can be called by others", f"simsql.add_on_{event}_1") for event in events}
+    assert found == {("privilege granted to others", f"simsql.add_on_{event}_1()") for event in events}
     for table in ("article", '"my app"."An ""article"'):
         restored.execute("SELECT * FROM simsql.repair(%s::regclass)", [table])
     assert problems(restored, None) == set()

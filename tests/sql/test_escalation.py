@@ -205,7 +205,7 @@ def test_rights_that_a_restore_has_dropped_are_found_and_given_back(connection, 
     assert problems(connection, "bob.article") == set()
     connection.execute("GRANT EXECUTE ON FUNCTION simsql.add_on_insert_1() TO PUBLIC")
     connection.execute(f"GRANT EXECUTE ON FUNCTION simsql.add_on_update_1() TO {bob.info.user} WITH GRANT OPTION")
-    found = {("function can be called by others", f"simsql.add_on_{event}_1") for event in ("insert", "update")}
+    found = {("privilege granted to others", f"simsql.add_on_{event}_1()") for event in ("insert", "update")}
     assert problems(connection, "bob.article") == found
     repaired = connection.execute("SELECT problem, object FROM simsql.repair('bob.article')").fetchall()
     assert set(repaired) == found

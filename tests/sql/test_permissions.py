@@ -9,6 +9,9 @@ from documentation import REPOSITORY, rows_of_table
 from internals import begin_build
 from program import run
 from psycopg import errors
+from upgrades import bare
+
+from simsql.database.install import schema_sql
 
 PAGE = REPOSITORY / "docs/reference/permissions.md"
 FUNCTIONS = {row[0].strip("`"): row[2] for row in rows_of_table(PAGE, "object", "purpose", "least privileges")}
@@ -217,3 +220,44 @@ def test_every_function_explains_itself_in_psql(connection):
     assert None not in comments
     assert len(set(comments)) == len(comments)
     assert all(len(comment) > 20 for comment in comments)
+
+
+def test_the_remedy_for_advisory_locks_leaves_everything_possible(server, new_role):
+    """It is a superuser's. A role that it grants nothing can still search and write."""
+    indexer, writer, reader = new_role(), new_role(), new_role()
+    page = " ".join(PAGE.read_text().split())
+    statements = dict(re.findall(r"`GRANT EXECUTE ON FUNCTION ([^`]*)` to the roles that (.*?)\.", page))
+    statements |= dict(re.findall(r"grant `([^`]*)` to the roles that (.*?)\.", page))
+    assert list(statements.values()) == ["install, claim, build, vacuum or repair", "build"]
+    with bare(server) as (superuser, engine):
+        name = engine.url.database
+        functions = superuser.execute(
+            "SELECT oid::regprocedure::text FROM pg_proc"
+            " WHERE proname LIKE 'pg\\_advisory\\_%' OR proname LIKE 'pg\\_try\\_advisory\\_%'"
+        ).fetchall()
+        superuser.execute(f"REVOKE EXECUTE ON FUNCTION {', '.join(row[0] for row in functions)} FROM PUBLIC")
+        for granted, roles in statements.items():
+            to = f"{indexer}, {writer}" if "claim" in roles else indexer
+            superuser.execute(f"GRANT EXECUTE ON FUNCTION {granted} TO {to}")
+        superuser.execute(f"GRANT CREATE ON DATABASE {name} TO {indexer}")
+        superuser.execute(f"GRANT CREATE ON SCHEMA public TO {indexer}")
+        with server.connect(name, indexer) as owner:
+            owner.execute(schema_sql())
+            create_table(owner, [1, 3])
+            owner.execute("CREATE INDEX ON article (fingerprint)")
+            owner.execute("CALL simsql.build('article', 'fingerprint')")
+            for statement in (
+                *(USES["simsql.vacuum"], USES["simsql.repair"], USES["simsql.maintain"]),
+                *(USES["simsql.set_default_index"], USES["simsql.change_storage"], USES["simsql.drop_index"]),
+                USES["simsql.create_index"],
+            ):
+                owner.execute(statement)
+            owner.execute(f"GRANT SELECT, INSERT ON article TO {writer}, {reader}")
+        with server.connect(name, writer) as session:
+            assert session.execute(USES["simsql.claim"]).fetchall() == [(1, 0)]
+            session.execute("INSERT INTO article (fingerprint) VALUES (7)")
+        with server.connect(name, reader) as session:
+            session.execute("INSERT INTO article (fingerprint) VALUES (2)")
+            assert len(session.execute(USES["simsql.near"]).fetchall()) == 4
+            with pytest.raises(errors.InsufficientPrivilege):
+                session.execute("SELECT pg_advisory_xact_lock(1)")

@@ -293,6 +293,27 @@ def test_a_table_that_replaces_a_dropped_one_does_not_open_its_keys(articles, ne
                 assert articles.execute("SELECT key FROM simsql.keys_1_0").fetchall() == [(5,)]
 
 
+def test_a_closed_schema_hides_keys_and_the_key_of_claims(connection, new_role, connect, storage):
+    """A role with SELECT on the table cannot read the table either."""
+    role = new_role()
+    connection.execute("CREATE SCHEMA closed; CREATE TABLE closed.article (fingerprint bigint)")
+    connection.execute("INSERT INTO closed.article VALUES (4711)")
+    connection.execute("SELECT simsql.create_index('closed.article', 'fingerprint', storage => %s)", [storage])
+    connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA closed TO PUBLIC")
+    table = connection.execute("SELECT table_id::oid::text FROM simsql.registry").fetchone()[0]
+    stranger = connect(role)
+    reads = ["SELECT index_id FROM simsql._claim_keys"]
+    if storage == "tables":
+        reads += [f"SELECT key <> 0 FROM simsql.keys_1_{number}" for number in range(4)]
+    assert [row for read in reads for row in stranger.execute(read)] == []
+    for function in ("near", "claim"):
+        with pytest.raises(errors.InsufficientPrivilege):
+            stranger.execute(f"SELECT * FROM simsql.{function}({table}::regclass, 4711)")
+    connection.execute(f"GRANT USAGE ON SCHEMA closed TO {role}")
+    assert len([row for read in reads for row in stranger.execute(read)]) == len(reads)
+    assert stranger.execute("SELECT fingerprint FROM simsql.claim('closed.article', 4711)").fetchall() == [(4711,)]
+
+
 def test_an_index_in_a_schema_that_is_closed_to_others_is_listed_all_the_same(connection, new_role, connect):
     connection.execute("CREATE SCHEMA closed")
     connection.execute("CREATE TABLE closed.article (fingerprint bigint)")

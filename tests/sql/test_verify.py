@@ -186,7 +186,10 @@ DAMAGES = {
         "ALTER TABLE simsql.keys_1_2 DISABLE ROW LEVEL SECURITY",
         {("policy altered", KEYS[2])},
     ),
-    "grant revoked": ("REVOKE SELECT ON simsql.keys_1_0 FROM PUBLIC", {("policy altered", KEYS[0])}),
+    "grant revoked": (
+        "REVOKE SELECT ON simsql.keys_1_0 FROM PUBLIC",
+        {("policy altered", KEYS[0]), ("privilege missing", KEYS[0])},
+    ),
     "much at once": (
         "DROP TABLE simsql.keys_1_1; DROP FUNCTION simsql.search_1; ALTER TABLE article DISABLE TRIGGER ALL;"
         f" {WRITE}; ALTER TABLE article ENABLE TRIGGER ALL;"

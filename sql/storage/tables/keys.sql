@@ -144,8 +144,10 @@ CREATE OR REPLACE FUNCTION simsql._policy(index simsql.registry) RETURNS text
 LANGUAGE sql STABLE
 AS $$
     SELECT simsql._render($sql$((
-        SELECT coalesce(bool_and(has_column_privilege(t.tgrelid, a.number, 'SELECT')), false)
+        SELECT coalesce(bool_and(has_column_privilege(t.tgrelid, a.number, 'SELECT')
+                                 AND has_schema_privilege(c.relnamespace, 'USAGE')), false)
           FROM pg_trigger AS t
+          JOIN pg_class AS c ON c.oid = t.tgrelid
          CROSS JOIN unnest(t.tgattr) AS a (number)
          WHERE t.tgrelid = (SELECT r.table_id FROM simsql.registry AS r WHERE r.id = {id})
            AND t.tgname = 'simsql_{id}_column'))$sql$, jsonb_build_object('id', index.id))
@@ -157,8 +159,7 @@ AS $$
 BEGIN
     EXECUTE simsql._render($sql$
         ALTER TABLE {keys} ENABLE ROW LEVEL SECURITY;
-        CREATE POLICY readers ON {keys} FOR SELECT USING {policy};
-        GRANT SELECT ON {keys} TO PUBLIC
+        CREATE POLICY readers ON {keys} FOR SELECT USING {policy}
         $sql$, jsonb_build_object('keys', keys, 'policy', simsql._policy(index)));
     PERFORM simsql._keep_own(keys, 'DELETE');
 END
