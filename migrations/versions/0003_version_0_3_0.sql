@@ -16,3 +16,5 @@ DROP PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, 
 DROP FUNCTION simsql._begin_build(regclass, text, integer, integer, integer, integer, text, text[], text),
               simsql._register(regclass, text, integer, integer, integer, integer, text, text[], text, boolean);
 DROP FUNCTION simsql._other_callers(regprocedure);
+
+DROP FUNCTION simsql._files(regclass);
