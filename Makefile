@@ -21,12 +21,12 @@ DOCUMENTS ?=
 ROWS ?= 1000000
 OPTIONS ?=
 
-# For make trial, ddl, statements, waiting, fuzz and load: how long, the seed, and, for a trial, CRASH=1 to kill servers and clients.
+# For make trial, ddl, statements, waiting, undone, fuzz and load: how long, the seed, and, for a trial, CRASH=1 to kill servers and clients.
 MINUTES ?= 10
 SEED ?=
 CRASH ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint docs docs-links dist format reference trial ddl statements waiting drops fuzz quality pictures bench compare load clean
+.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint docs docs-links dist format reference trial ddl statements waiting undone drops fuzz quality pictures bench compare load clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -145,6 +145,9 @@ statements: $(READY) ## write with single random statements, and compare with pl
 
 waiting: $(READY) ## let searches wait while a table changes, and compare with plain SQL: make waiting MINUTES=60 SEED=1
 	$(BIN)/python tests/waiting.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+undone: $(READY) ## stop keys from being added, write, undo that, and search: make undone MINUTES=60 SEED=1
+	$(BIN)/python tests/undone.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 drops: $(READY) ## change files between runs of dedup, apply the drop lists, and look for lost texts
 	$(BIN)/python tests/drops.py --examples 300

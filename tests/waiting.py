@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
 
 from servers import Server, find_programs, run_server  # noqa: E402
-from waiting import Counts, DifferenceError, Stage, prepare, random_case, smaller  # noqa: E402
+from waiting_searches import Counts, DifferenceError, Stage, prepare, random_case, smaller  # noqa: E402
 
 INDEXES_OF_A_DATABASE = 28  # near has static statements for 32
 

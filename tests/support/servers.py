@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -141,6 +142,19 @@ class Server:
         deadline = time.monotonic() + 10
         while self._administration.execute(statement, [database]).fetchall() and time.monotonic() < deadline:
             time.sleep(0.001)
+
+    def crash(self, process: int) -> None:
+        """Kill one of its processes, so that it ends all sessions, and wait until it has recovered."""
+        os.kill(process, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with contextlib.suppress(psycopg.OperationalError):
+                self._administration.execute("SELECT")
+                time.sleep(0.01)
+                continue
+            with contextlib.suppress(psycopg.OperationalError):
+                object.__setattr__(self, "_administration", _connect(self.cluster, "postgres"))
+                return
 
     def execute(self, statement: str) -> None:
         """Run a statement about the whole server: its databases and roles."""
