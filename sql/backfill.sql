@@ -77,6 +77,8 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'A backfill reads a table in the order of its primary key: add one.';
     END IF;
+    PERFORM simsql._check_collations(
+        table_name, ARRAY(SELECT p.name::text FROM simsql._primary_key(table_name) AS p), 'backfill');
     SELECT format('%s%I.%I', CASE c.relkind WHEN 'r' THEN 'ONLY ' END, n.nspname, c.relname)
       INTO rows_of
       FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace

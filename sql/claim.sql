@@ -157,6 +157,9 @@ AS $$
 BEGIN
     EXECUTE 'SELECT FROM ' || simsql._rows_of(index) || ' AS t WHERE ' || simsql._guard(index)
             || simsql._for_scope(index, ' AND t.%2$I = %3$s', scope) || ' LIMIT 0';
+EXCEPTION
+    -- The search tells what has happened to the names and types that the index has registered.
+    WHEN undefined_table OR undefined_column OR datatype_mismatch THEN NULL;
 END
 $$;
 

@@ -82,6 +82,16 @@ AS $$
           FROM pg_class AS c WHERE c.oid = 'simsql.registry'::regclass AND c.relrowsecurity)
 $$;
 
+-- The collations of a scope that have changed. Searches in it use B-trees, as plain SQL does, and may miss rows.
+CREATE OR REPLACE FUNCTION simsql._collation_faults(index simsql.registry) RETURNS simsql._fault[]
+LANGUAGE sql STABLE
+AS $$
+    SELECT ARRAY(
+        SELECT ('collation changed', c.name, 'collation changed', 'may miss rows', NULL,
+                'B-trees sorted by the old one may lack rows. Sort them anew:', c.remedy)::simsql._fault
+          FROM simsql._changed_collations(index.table_id, index.scope_columns) AS c)
+$$;
+
 -- The faults of an index. Those that make searches refuse it come in the order in which a search looks for
 -- them. The state of an index in simsql.indexes, and the error of a search, come from a quick look;
 -- `thorough` also compares all functions and key tables with what create_index makes, and asks shards.
@@ -150,7 +160,7 @@ BEGIN
          WHERE a.atttypid IS DISTINCT FROM c.type
            AND (c.place = 1 OR simsql._base_type(a.atttypid) IS DISTINCT FROM c.type)
          ORDER BY m.can_follow, c.place);
-    faults := faults || simsql._storage_faults(index, actual, thorough);
+    faults := faults || simsql._storage_faults(index, actual, thorough) || simsql._collation_faults(actual);
     IF NOT index.ready THEN
         faults := faults || ('not ready', actual.table_name, 'building', 'refuses',
                              format('the simhash index on %s is still being built', at),
@@ -207,7 +217,7 @@ $$;
 
 -- The columns of simsql.indexes that tell how an index is: the state and the remedy of its worst fault, and
 -- otherwise the advice of its storage. A `sound` index, as _searchable calls it, has no faults but those of its
--- storage. It is a function because Citus copies a view that names the columns of a composite type to new
+-- storage and its collations. It is a function because Citus copies a view that names the columns of a composite type to new
 -- nodes, with the functions that it calls and without the registry.
 CREATE OR REPLACE FUNCTION simsql._health(
     index simsql.registry, sound boolean, OUT state text, OUT unvacuumed double precision,
@@ -216,6 +226,7 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     faults constant simsql._fault[] := CASE WHEN sound THEN simsql._storage_faults(index, index, false)
+                                                            || simsql._collation_faults(index)
                                             ELSE simsql._faults(index) END;
     advice text;
 BEGIN

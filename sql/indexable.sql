@@ -114,6 +114,64 @@ AS $$
             ORDER BY k.place)
 $$;
 
+-- The collations of these columns that have another version than PostgreSQL has recorded, as after an upgrade of the
+-- operating system, and what to do. B-trees were sorted by the old one, so a look-up may not find a row. PostgreSQL 14
+-- records no version for the default collation of a database, but one for the collation of the system by that name.
+CREATE OR REPLACE FUNCTION simsql._changed_collations(table_id regclass, column_names text[])
+RETURNS TABLE (name text, remedy text)
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    used constant oid[] := ARRAY(
+        SELECT a.attcollation FROM pg_attribute AS a
+         WHERE a.attrelid = table_id AND a.attname = ANY (column_names) AND a.attcollation <> 0);
+    reindex constant text := format('REINDEX DATABASE CONCURRENTLY %I; ', current_database());
+    refresh text;
+BEGIN
+    RETURN QUERY
+    SELECT c.oid::regcollation::text, format('%sALTER COLLATION %s REFRESH VERSION;', reindex, c.oid::regcollation)
+      FROM pg_collation AS c
+     WHERE c.oid = ANY (used) AND c.collversion <> pg_collation_actual_version(c.oid)
+     ORDER BY 1;
+    IF 'pg_catalog."default"'::regcollation <> ALL (used) THEN
+        RETURN;
+    ELSIF current_setting('server_version_num')::integer >= 150000 THEN
+        SELECT format('ALTER DATABASE %I REFRESH COLLATION VERSION;', d.datname) INTO refresh
+          FROM pg_database AS d
+         WHERE d.datname = current_database()
+           AND d.datcollversion <> pg_database_collation_actual_version(d.oid);
+    ELSE
+        SELECT string_agg(format('ALTER COLLATION %s REFRESH VERSION;', c.oid::regcollation), ' ') INTO refresh
+          FROM pg_database AS d
+          JOIN pg_collation AS c ON c.collprovider = 'c' AND c.collcollate = d.datcollate
+         WHERE d.datname = current_database() AND c.collversion <> pg_collation_actual_version(c.oid);
+    END IF;
+    IF refresh IS NOT NULL THEN
+        name := '"default"';
+        remedy := reindex || refresh;
+        RETURN NEXT;
+    END IF;
+END
+$$;
+
+-- Raises an error if a collation of these columns has changed.
+CREATE OR REPLACE FUNCTION simsql._check_collations(table_id regclass, column_names text[], caller text)
+RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    changed record;
+BEGIN
+    FOR changed IN SELECT c.* FROM simsql._changed_collations(table_id, column_names) AS c LOOP
+        RAISE EXCEPTION 'simsql.%: collation % has changed since B-trees of % were sorted by it', caller,
+                        changed.name, table_id
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'They may lack rows. Sort all B-trees with this collation anew: ' || changed.remedy;
+    END LOOP;
+END
+$$;
+
+-- Raises an error unless a B-tree finds every row.
 CREATE OR REPLACE FUNCTION simsql._check_btree(table_id regclass, column_names text[], caller text)
 RETURNS void
 LANGUAGE plpgsql STABLE
@@ -132,6 +190,7 @@ BEGIN
                       format('CREATE INDEX CONCURRENTLY ON %s (%s);', table_id,
                              simsql._name_list(column_names)));
     END IF;
+    PERFORM simsql._check_collations(table_id, column_names, caller);
 END
 $$;
 

@@ -140,7 +140,7 @@ BEGIN
                 RAISE EXCEPTION 'simsql.repair: cannot repair column % of %: %', finding.object, table_name,
                                 finding.problem
                     USING ERRCODE = 'object_not_in_prerequisite_state', HINT = finding.hint;
-            ELSIF finding.problem NOT IN ('not ready', 'row-level security', 'source dropped') THEN
+            ELSIF finding.problem NOT IN ('not ready', 'row-level security', 'source dropped', 'collation changed') THEN
                 finding.hint := NULL;
                 RETURN NEXT finding;
             END IF;
@@ -175,7 +175,7 @@ BEGIN
         END IF;
         PERFORM simsql._give(index, owner);
         SELECT f.* INTO finding FROM simsql._findings(index) AS f
-         WHERE f.problem NOT IN ('not ready', 'row-level security', 'source dropped') LIMIT 1;
+         WHERE f.problem NOT IN ('not ready', 'row-level security', 'source dropped', 'collation changed') LIMIT 1;
         IF FOUND THEN
             RAISE EXCEPTION 'simsql.repair: % is beyond repair: %', finding.object, finding.problem
                 USING ERRCODE = 'object_not_in_prerequisite_state',

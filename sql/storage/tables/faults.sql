@@ -155,11 +155,24 @@ BEGIN
 END
 $$;
 
+-- Keeps the caller's next statements from reading rows in the order of a B-tree if a collation of the scope has
+-- changed. The caller has its own settings.
+CREATE OR REPLACE FUNCTION simsql._avoid_changed_order(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF EXISTS (SELECT FROM simsql._changed_collations(index.table_id, index.scope_columns)) THEN
+        PERFORM set_config('enable_indexscan', 'off', true), set_config('enable_indexonlyscan', 'off', true);
+    END IF;
+END
+$$;
+
 -- Repairs them, and returns the index. If a key table is lost, this is another one, with new key tables.
 CREATE OR REPLACE FUNCTION simsql._tables_mend(index simsql.registry, faults simsql._fault[])
 RETURNS simsql.registry
 LANGUAGE plpgsql
 SET enable_hashjoin = off SET enable_hashagg = off SET jit = off  -- as for _storage_compare
+SET enable_indexscan = on SET enable_indexonlyscan = on
 AS $$
 DECLARE
     fault simsql._fault;
@@ -191,6 +204,7 @@ BEGIN
         WHEN 'replication can delete keys' THEN
             PERFORM simsql._keep_own(fault.object, 'DELETE');
         WHEN 'keys missing' THEN
+            PERFORM simsql._avoid_changed_order(index);
             EXECUTE simsql._for_key_tables(index, $sql$
                 INSERT INTO {keys} ({key_columns})
                 SELECT {key_columns}
@@ -234,11 +248,12 @@ $$;
 
 -- Compares the key tables with the rows, each in one pass over both in the order of keys: hashing more than
 -- fits into work_mem takes three times as long. A key is superfluous if it has no row, and so are all but one
--- of equal keys. It leaves out the `damaged` tables.
+-- of equal keys. It leaves out the `damaged` tables. B-trees give rows in a wrong order once a collation has changed.
 CREATE OR REPLACE FUNCTION simsql._storage_compare(index simsql.registry, damaged text[] DEFAULT '{}')
 RETURNS TABLE (keys text, missing bigint, superfluous bigint)
 LANGUAGE plpgsql STABLE
 SET enable_hashjoin = off SET enable_hashagg = off SET jit = off
+SET enable_indexscan = on SET enable_indexonlyscan = on
 AS $$
 DECLARE
     statement constant text := simsql._for_key_tables(index, $sql$
@@ -251,6 +266,7 @@ DECLARE
 BEGIN
     IF index.storage = 'tables' AND statement IS NOT NULL THEN
         PERFORM simsql._check_sees_all(index.table_id, 'verify');
+        PERFORM simsql._avoid_changed_order(index);
         RETURN QUERY EXECUTE statement;
     END IF;
 END
@@ -277,7 +293,10 @@ DECLARE
             'percent', least(100, 100 * 1000 / greatest(pages, 1)),
             'in_scope', simsql._for_scope(index, ' AND k.%1$s = live.%1$s')), damaged);
 BEGIN
-    IF index.storage = 'tables' AND statement IS NOT NULL THEN
+    -- It looks keys up in B-trees.
+    IF index.storage = 'tables' AND statement IS NOT NULL
+       AND NOT EXISTS (SELECT FROM simsql._changed_collations(index.table_id, index.scope_columns))
+    THEN
         PERFORM simsql._check_sees_all(index.table_id, 'verify');
         RETURN QUERY EXECUTE statement;
     END IF;
