@@ -74,12 +74,12 @@ $(OLDEST)/.ready: pyproject.toml tests/oldest.py
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(OLDEST)/bin/python tests/oldest.py > $(OLDEST)/constraints.txt
-	$(OLDEST)/bin/python -m pip install --quiet --editable '.[embedded]' --group test --constraint $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --editable '.[embedded,django]' --group test --constraint $(OLDEST)/constraints.txt
 	@touch $@
 
-test-oldest: $(OLDEST)/.ready ## run the tests of models and migrations with the lowest versions that are allowed
-	$(OLDEST)/bin/simsql --help > /dev/null
-	$(OLDEST)/bin/python -m pytest tests/alembic tests/django tests/sqlalchemy
+test-oldest: $(OLDEST)/.ready ## run the tests of models, migrations, commands and numbers with the lowest versions that are allowed
+	$(OLDEST)/bin/python -m pytest -rs --numprocesses 2 \
+		tests/alembic tests/cli tests/database tests/django tests/fingerprint tests/hamming tests/sqlalchemy
 
 reliability: $(READY) ## run the tests of faults, slow ones too, and write docs/explanation/reliability.md
 	$(BIN)/python -m pytest -rs --numprocesses 2 -m fault --reliability

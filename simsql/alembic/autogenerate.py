@@ -368,12 +368,13 @@ def register() -> None:
         Operations.register_operation(operation.name)(operation)
         Operations.implementation_for(operation)(_run)
         renderers.dispatch_for(operation)(_render)
-    renderers.dispatch_for(AddColumnOp, replace=True)(_render_added)
     # Indexes are compared after tables, because the comparison depends on created and dropped tables. Up to
     # Alembic 1.17, comparators run in the order of their registration, and Alembic's own comes first.
     if hasattr(util, "DispatchPriority"):
+        renderers.dispatch_for(AddColumnOp, replace=True)(_render_added)
         comparators.dispatch_for("schema", priority=util.DispatchPriority.FIRST)(leave_out)
         comparators.dispatch_for("schema", priority=util.DispatchPriority.LAST)(compare_indexes)
     else:
+        renderers._registry[AddColumnOp, "default"] = _render_added
         comparators._registry["schema", "default"].insert(0, leave_out)
         comparators.dispatch_for("schema")(compare_indexes)

@@ -210,8 +210,11 @@ MEANINGS = {
 }
 
 
-def refuse_empty(value: Any) -> Any:
+def refuse_empty(param: typer.CallbackParam, value: Any) -> Any:
     """Return the value of an option or argument. An empty one, of a variable that is not set, is an error."""
+    # With Click up to 8.1, Typer passes None for a list without values, but accepts only a list in return.
+    if value is None and getattr(param, "multiple", False):
+        return []
     if "" in (value if isinstance(value, list | tuple) else [value]):
         raise typer.BadParameter("it is empty: give a value, or leave it out")
     return value

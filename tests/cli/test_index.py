@@ -10,6 +10,7 @@ import pytest
 from articles import create_articles, create_table, missing_keys
 from internals import set_batch_size
 from program import finish, run, spawn, wait_until
+from upkeep import flush_statistics
 
 from simsql import Recipe
 
@@ -130,7 +131,7 @@ def test_superfluous_keys_are_no_fault_and_removed(connection, database_url, ind
     create_articles(connection, [1, 3, 5])
     set_batch_size(connection, 2)
     connection.execute("DELETE FROM article WHERE id < 3")
-    connection.execute("SELECT pg_stat_force_next_flush()")
+    flush_statistics(connection)
     assert index("verify", "article", "--column", "fingerprint").done().out == ""
     maintain = ("maintain", "--time-limit", "2h", "--database", database_url)
     maintained = run(*maintain).done()
@@ -153,7 +154,7 @@ def test_the_list_and_the_check_say_how_an_index_is(connection, database_url, in
     sound = run(*check).done()
     assert (sound.out, sound.err) == ("", "")
     connection.execute("UPDATE article SET fingerprint = -1 - fingerprint WHERE id % 2 = 0")
-    connection.execute("SELECT pg_stat_force_next_flush()")
+    flush_statistics(connection)
     (line,) = index("list").done().lines
     *_, size, unvacuumed, vacuumed, hint = json.loads(line).values()
     assert size > 100 * 4 * 36

@@ -10,6 +10,7 @@ from sqlalchemy import BigInteger, make_url, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from standby import run_standby
+from upkeep import flush_statistics
 
 from simsql.database import (
     SearchIndex,
@@ -112,9 +113,9 @@ def test_searches_equal_those_on_the_primary(standby, connection, copy):
         # The session has cached plans, which the changes of the primary make wrong.
         connection.execute("DELETE FROM article WHERE id % 3 = 0")
         # PostgreSQL would subtract from what ANALYZE counts the deletes that this session has not reported yet.
-        connection.execute("SELECT pg_stat_force_next_flush()")
+        flush_statistics(connection)
         connection.execute("ANALYZE article, simsql.keys_1_0")
-        connection.execute("SELECT pg_stat_force_next_flush()")
+        flush_statistics(connection)
         standby.catch_up()
         health = "SELECT state, bytes, unvacuumed, last_vacuum FROM simsql.indexes WHERE id = 1"
         found = reader.execute(health).fetchone()

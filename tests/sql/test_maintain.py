@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from roles import allow_indexes
 from scoped import create_scoped
 from sessions import blocked, started
-from upkeep import notices, problems, stored_fingerprints
+from upkeep import flush_statistics, notices, problems, stored_fingerprints
 
 pytestmark = pytest.mark.oldest_version
 
@@ -22,16 +22,10 @@ SLOW = (
 )
 
 
-def flush(connection):
-    """Let the statistics know what this session has written."""
-    if connection.info.server_version >= 150000:
-        connection.execute("SELECT pg_stat_force_next_flush()")
-
-
 def halve(connection, table="article"):
     """Delete every other row, so that half of the keys are superfluous."""
     connection.execute(f"DELETE FROM {table} WHERE id % 2 = 0")
-    flush(connection)
+    flush_statistics(connection)
 
 
 def said(connection, call=MAINTAIN):
@@ -71,7 +65,7 @@ def others(articles):
     for name in ("other", "third"):
         articles.execute(f"INSERT INTO {name} (fingerprint) SELECT -n FROM generate_series(1, 300) AS n")
         articles.execute(f"DELETE FROM {name} WHERE fingerprint BETWEEN -300 AND -1")
-    flush(articles)
+    flush_statistics(articles)
     return articles
 
 
@@ -80,7 +74,7 @@ def test_an_index_is_vacuumed_if_it_needs_it(articles):
     assert articles.execute("SELECT hint FROM simsql.indexes").fetchone() == (hint,)
     assert said(articles) == [did(1, 1)]
     assert is_clean(articles)
-    flush(articles)
+    flush_statistics(articles)
     assert articles.execute("SELECT hint FROM simsql.indexes").fetchone() == (None,)
     assert said(articles, "CALL simsql.maintain('1000000 years')") == [did(1, 0)]
     articles.execute("SELECT simsql.drop_index('article')")
@@ -91,7 +85,7 @@ def test_what_a_procedure_cannot_do_is_said(connection):
     """VACUUM runs in no procedure."""
     create_articles(connection, storage="expression")
     connection.execute("INSERT INTO article (body) SELECT repeat('-', 1000) FROM generate_series(1, 10000)")
-    flush(connection)
+    flush_statistics(connection)
     vacuum = "public.article(fingerprint): 100% of the pages are not all-visible: VACUUM (ANALYZE) public.article"
     assert said(connection) == [vacuum, did(1, 0)]
 
@@ -110,7 +104,7 @@ def test_the_others_are_maintained_after_a_failure(others):
     assert is_clean(others, "third")
     for name in ("article", "other"):
         others.execute(f"SELECT simsql.repair('{name}')")
-    flush(others)
+    flush_statistics(others)
     assert did(3, 2) in said(others)
     assert is_clean(others)
 
@@ -172,6 +166,7 @@ def test_a_vacuum_that_waits_for_a_rename_says_so(articles, connect):
 
 def test_nobody_waits_for_a_locked_key_table_or_registry(articles, connect):
     articles.execute("ANALYZE; SELECT pg_stat_reset(); UPDATE simsql.registry SET vacuumed_at = NULL")
+    flush_statistics(articles)
     holder = connect()
     holder.execute("BEGIN; LOCK TABLE simsql.keys_1_0 IN ACCESS EXCLUSIVE MODE")
     articles.execute("SET lock_timeout = '5s'")
@@ -193,7 +188,7 @@ def test_a_time_limit_ends_a_vacuum_and_several_calls_come_to_all_keys(articles)
         calls += 1
         assert calls < 200
         articles.execute("UPDATE simsql.registry SET vacuumed_keys = 1")  # so that it seems to need one
-        flush(articles)
+        flush_statistics(articles)
         assert did(1, 0) in said(articles, "CALL simsql.maintain('1 ms')")[-1]
     assert missing_keys(articles) == []
 
@@ -209,7 +204,7 @@ def test_a_vacuum_that_begins_anywhere_comes_to_all_keys(connection, scope):
         set_batch_size(connection, size)
         for change in (size, 0):  # the latter leaves equal keys
             connection.execute(f"UPDATE article SET {column} = {column} # {change}")
-        flush(connection)
+        flush_statistics(connection)
         assert not is_clean(connection, column=column)
         connection.execute(
             "DO $$ DECLARE state simsql._vacuum_state; BEGIN"
@@ -231,7 +226,7 @@ def test_two_at_once_leave_what_one_leaves(others, connect):
 def test_the_worst_comes_first(others):
     others.execute("INSERT INTO third (fingerprint) SELECT n FROM generate_series(1, 2000) AS n")
     others.execute("DELETE FROM third WHERE fingerprint BETWEEN 1 AND 2000")
-    flush(others)
+    flush_statistics(others)
     heard = notices(others)
     others.execute(MAINTAIN)
     vacuums = [line.split(" keys of ")[1] for line in heard if line.startswith("simsql.vacuum: removed")]
@@ -242,13 +237,14 @@ def test_after_a_reset_of_the_statistics_the_rows_are_counted(articles):
     """Autovacuum does not know that there is something to do, either."""
     articles.execute("ANALYZE article; ANALYZE simsql.keys_1_0")
     articles.execute("DELETE FROM article WHERE id % 4 = 1")
-    flush(articles)
+    flush_statistics(articles)
     articles.execute("SELECT pg_stat_reset(); UPDATE simsql.registry SET vacuumed_at = now() - interval '1 hour'")
+    flush_statistics(articles)
     hint = "PostgreSQL has not counted the rows: CALL simsql.maintain();"
     assert articles.execute("SELECT hint FROM simsql.indexes").fetchone() == (hint,)
     assert said(articles) == [did(1, 1)]
     assert is_clean(articles)
-    flush(articles)
+    flush_statistics(articles)
     assert articles.execute("SELECT hint FROM simsql.indexes").fetchone() == (None,)
 
 

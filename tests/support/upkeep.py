@@ -2,6 +2,7 @@
 
 import psycopg
 from internals import key_tables
+from program import wait_until
 
 
 def stored_fingerprints(connection: psycopg.Connection, table: str = "article") -> list[list[int]]:
@@ -22,3 +23,16 @@ def notices(connection: psycopg.Connection) -> list[str]:
     heard: list[str] = []
     connection.add_notice_handler(lambda diagnostic: heard.append(diagnostic.message_primary))
     return heard
+
+
+def flush_statistics(connection: psycopg.Connection) -> None:
+    """Wait until every session sees the statistics of what this one has done."""
+    if connection.info.server_version >= 150000:
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        return
+    # In PostgreSQL 14, a session reports to a process after a statement, at most every half second. Other sessions
+    # read what that process has last written to a file.
+    connection.execute("SELECT pg_sleep(0.6)")
+    (reported,) = connection.execute("SELECT clock_timestamp()").fetchone()
+    written = "SELECT pg_stat_get_snapshot_timestamp() > %s"
+    wait_until(lambda: connection.execute(written, [reported]).fetchone() == (True,), "the statistics are written")
