@@ -14,6 +14,9 @@ ENGINES := .venv-engines
 # For make mutants: every how many changes to the SQL are tried.
 EVERY ?= 10
 
+# For make test-versions. The newest, 18, runs all tests in make test.
+VERSIONS ?= 14 15 16 17
+
 # For make compare: the texts of the corpus. OPTIONS are further ones, such as OPTIONS='--file labelled.jsonl'.
 DOCUMENTS ?=
 
@@ -26,7 +29,7 @@ MINUTES ?= 10
 SEED ?=
 CRASH ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-engines reliability coverage mutants lint docs docs-links dist format reference trial ddl statements waiting undone drops fuzz quality pictures bench compare load clean
+.PHONY: help demo test test-pgbouncer test-oldest test-versions test-engines reliability coverage mutants lint docs docs-links dist format reference trial ddl statements waiting undone drops fuzz quality pictures bench compare load clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -80,6 +83,9 @@ $(OLDEST)/.ready: pyproject.toml tests/oldest.py
 test-oldest: $(OLDEST)/.ready ## run the tests of models, migrations, commands and numbers with the lowest versions that are allowed
 	$(OLDEST)/bin/python -m pytest -rs --numprocesses 2 \
 		tests/alembic tests/cli tests/database tests/django tests/fingerprint tests/hamming tests/sqlalchemy
+
+test-versions: $(READY) ## run the tests that the version may decide on PostgreSQL 14 to 17: make test-versions VERSIONS=14
+	$(BIN)/python tests/versions.py $(VERSIONS)
 
 reliability: $(READY) ## run the tests of faults, slow ones too, and write docs/explanation/reliability.md
 	$(BIN)/python -m pytest -rs --numprocesses 2 -m fault --reliability

@@ -29,7 +29,7 @@ SETTINGS = {**servers.SETTINGS, "max_connections": "200", "shared_buffers": "32M
 
 
 class NoCitus(Exception):  # noqa: N818
-    """No cluster can be started here. The message tells why."""
+    """There is no Citus here. The message tells what is missing."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,9 @@ class Citus:
 
 @contextlib.contextmanager
 def run_citus(meeting_place: Path) -> Iterator[Citus]:
-    """Start a cluster, or join the one that another process of this test run has started. Raises NoCitus.
+    """Start a cluster, or join the one that another process of this test run has started.
+
+    Raises NoCitus without the programs, and RuntimeError if they cannot start it.
 
     The processes meet in the folder `meeting_place`. The cluster is stopped and removed after the last of them has
     ended, even if it is killed.
@@ -147,7 +149,7 @@ def _start(where: Path, users: Path) -> None:
         message = output.read_text().strip()
         subprocess.run(stop, check=False)
         shutil.rmtree(folder, ignore_errors=True)
-        raise NoCitus(f"{PROGRAMS / 'start-cluster.sh'} failed: {message}")
+        raise RuntimeError(f"{PROGRAMS / 'start-cluster.sh'} failed: {message}")
     # It outlives this process: another one may still use the cluster.
     script = '{ flock 9; rm -f "$2"; shift 2; "$@"; rm -rf "$2"; } 9>"$1" >/dev/null 2>&1 &'
     subprocess.run(["/bin/sh", "-c", script, "sh", users, where, *stop], start_new_session=True, check=True)

