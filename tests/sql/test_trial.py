@@ -2,8 +2,7 @@
 
 import pytest
 from trial.run import Trial
-from trial.sabotage import SABOTAGES
-from trial.tables import KINDS
+from trial.sabotage import KINDS, SABOTAGES
 from trial.tally import Tally
 from trial.texts import Texts
 from trial.workers import Workers
@@ -63,7 +62,7 @@ def test_nothing_is_lost_or_wrong(connect_often):
 @pytest.mark.parametrize("sabotage", sorted(SABOTAGES.keys() - {"missing-matches"}))
 def test_what_is_broken_is_noticed(connect_often, sabotage):
     tally = Tally()
-    trial = Trial(connect_often, 2, tally, KINDS[:1], bystanders=400, is_kept_up=False)
+    trial = Trial(connect_often, 2, tally, KINDS, bystanders=400, is_kept_up=False)
     trial.prepare()
     with connect_often() as connection:
         SABOTAGES[sabotage](connection)

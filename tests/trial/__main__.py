@@ -20,6 +20,7 @@ from servers import find_programs  # noqa: E402
 from trial.clients import all_clients  # noqa: E402
 from trial.faults import Crashes  # noqa: E402
 from trial.run import Cluster, Trial, run_cluster  # noqa: E402
+from trial.sabotage import KINDS as BROKEN  # noqa: E402
 from trial.sabotage import SABOTAGES  # noqa: E402
 from trial.tables import KINDS  # noqa: E402
 from trial.tally import Tally  # noqa: E402
@@ -54,7 +55,7 @@ def main() -> int:
 def run(cluster: Cluster, options: argparse.Namespace, tally: Tally) -> None:
     """Work until the time is over or something is found."""
     end = time.monotonic() + 60 * options.minutes
-    kinds = KINDS[:1] if options.sabotage else KINDS
+    kinds = BROKEN if options.sabotage else KINDS
     trial = Trial(lambda: cluster.connect("trial"), options.seed, tally, kinds, is_kept_up=not options.sabotage)
     trial.prepare()
     if options.sabotage:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import psycopg
 
+from trial.tables import KINDS as ALL_KINDS
+
 
 def _delete_keys(connection: psycopg.Connection) -> None:
     connection.execute("DELETE FROM simsql.keys_1_0 WHERE key % 9 = 0")
@@ -64,7 +66,15 @@ def _lose_rows(connection: psycopg.Connection) -> None:
     connection.execute("CREATE TRIGGER lose AFTER DELETE ON ordinary EXECUTE FUNCTION lose()")
 
 
-# Each breaks the index 1, which is that of the table `ordinary`.
+def _forget_claims(connection: psycopg.Connection) -> None:
+    """Let claims not see each other within one statement."""
+    (claim,) = connection.execute("SELECT pg_get_functiondef('simsql.claim'::regproc)").fetchone() or ("",)
+    assert "IF claimed[1] = statement" in claim
+    connection.execute(claim.replace("IF claimed[1] = statement", "IF false"))
+
+
+# What they break: the index 1, which is that of the table `ordinary`, and claims.
+KINDS = tuple(kind for kind in ALL_KINDS if kind.name == "ordinary" or kind.claimed)
 SABOTAGES: dict[str, Callable[[psycopg.Connection], None]] = {
     "deleted-keys": _delete_keys,
     "no-keys-on-update": _ignore_updates,
@@ -73,4 +83,5 @@ SABOTAGES: dict[str, Callable[[psycopg.Connection], None]] = {
     "missing-matches": _find_less,
     "repeated-matches": _find_more,
     "lost-rows": _lose_rows,
+    "forgotten-claims": _forget_claims,
 }

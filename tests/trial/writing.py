@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 
 import psycopg
+from oracle import flip
 from sessions import ALL_LEVELS
 
 from trial.searching import Searcher
@@ -383,6 +384,9 @@ def claim(tally: Tally, within: int) -> Callable[[psycopg.Connection, random.Ran
 
     def work(connection: psycopg.Connection, chance: random.Random) -> None:
         value = chance.choice([make_value(chance), make_value(chance), *_claimed_neighbours(connection, chance)])
+        if chance.random() < 0.3:
+            _claim_several(connection, chance, tally, within, value)
+            return
         connection.execute("BEGIN")
         found = connection.execute("SELECT count(*) FROM simsql.claim('claimed', %s, %s)", [value, within])
         if found.fetchone() == (0,):
@@ -401,6 +405,23 @@ def claim(tally: Tally, within: int) -> Callable[[psycopg.Connection, random.Ran
         connection.execute(chance.choices(["COMMIT", "ROLLBACK"], [5, 1])[0])
 
     return work
+
+
+def _claim_several(
+    connection: psycopg.Connection, chance: random.Random, tally: Tally, within: int, value: int | None
+) -> None:
+    """Claim in the statement that inserts: near fingerprints and others."""
+    near = [] if value is None else [flip(value, chance.sample(range(64), bits)) for bits in (0, 1, 5)]
+    values = chance.sample([value, make_value(chance), *near], 2 + len(near))
+    rows = {chance.randrange(10**9, 10**18): make_row(chance, stays=True, value=one) for one in values}
+    free = f"WHERE NOT EXISTS (SELECT FROM simsql.claim('claimed', s.fingerprint, {within}))"
+    try:
+        inserted = insert(connection, "claimed", rows, free)
+    except psycopg.errors.DeadlockDetected:  # what several claims may run into
+        tally.operation("claims in a deadlock")
+    else:
+        tally.operation("claims of several rows: inserted", inserted)
+        tally.operation("claims of several rows: refused", len(rows) - inserted)
 
 
 def _claimed_neighbours(connection: psycopg.Connection, chance: random.Random) -> list[int]:
