@@ -50,6 +50,8 @@ def try_many(server: Server, options: argparse.Namespace, counts: Counts) -> int
                     found += 1
                     title = f"world {options.first + number - 1}, after {time.monotonic() - begin:.0f} s"
                     print(f"{title}: {difference}", flush=True)
+                    if options.as_it_is:
+                        continue
                     steps, text = smallest(server, str(url.database), plan, difference)
                     print("\n".join(map(str, steps)), f"-- {text}", sep="\n", end="\n\n", flush=True)
 
@@ -85,6 +87,7 @@ def main() -> None:
         "--statements", type=int, default=STATEMENTS_OF_A_WORLD, help="in each world (default: 200)"
     )
     parser.add_argument("--differences", type=int, default=10, help="stop after so many (default: 10)")
+    parser.add_argument("--as-it-is", action="store_true", help="do not look for the shortest sequence")
     parser.add_argument("--postgres", type=int, help="the major version (default: the newest)")
     parser.add_argument("--fault", choices=FAULTS, help="put this fault back and look for it")
     options = parser.parse_args()

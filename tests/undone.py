@@ -32,9 +32,11 @@ def try_many(server: Server, options: argparse.Namespace, counts: Counts, faults
         try:
             world.run()
         except DifferenceError as difference:
-            case, text, log = smallest(server, case)
-            if text == "not found again":
-                text, log = str(difference), world.log
+            text, log = str(difference), world.log
+            if not options.as_it_is:
+                shorter, found, short_log = smallest(server, case)
+                if short_log:
+                    case, text, log = shorter, found, short_log
             causes = [event.kind for event in case.events if event.kind.startswith("cause")]
             faults[f"{' and '.join(causes) or case.restored}{', upgrade' if case.released else ''}"] += 1
             print(f"case {number}: {case._replace(events=())}", *log, f"-- {text}", sep="\n    ", flush=True)
@@ -52,6 +54,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10, help="how long to try (default: 10)")
     parser.add_argument("--seed", type=int, default=1, help="another seed tries other cases (default: 1)")
     parser.add_argument("--first", type=int, default=1, help="the number of the first case (default: 1)")
+    parser.add_argument("--as-it-is", action="store_true", help="do not look for the shortest sequence")
     parser.add_argument("--postgres", type=int, help="the major version (default: the newest)")
     options = parser.parse_args()
     programs = [p for p in find_programs() if options.postgres in (None, p.major)]

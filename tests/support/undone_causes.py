@@ -525,7 +525,7 @@ def prepare(server: Server) -> None:
 
 def smallest(server: Server, case: Case) -> tuple[Case, str, Sequence[str]]:
     """The case with as few events as lead to a difference, the difference and the log."""
-    found, log = "not found again", []
+    found, log = "", []
     place = 0
     while place < len(case.events):
         fewer = case._replace(events=case.events[:place] + case.events[place + 1 :])
