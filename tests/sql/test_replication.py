@@ -185,11 +185,17 @@ def test_a_subscriber_is_upgraded_while_it_is_subscribed(server, connection):
             check(subscriber)
 
 
-def test_a_vacuum_of_the_publisher_leaves_the_keys_of_the_subscriber(connection, subscriber, examine):
+@pytest.mark.parametrize("streaming", ["off", "on", "parallel"])
+def test_a_vacuum_of_the_publisher_leaves_the_keys_of_the_subscriber(connection, subscriber, examine, streaming):
     """A publication of all tables has the key tables, too, and the keys are counted differently on both sides."""
+    if streaming == "parallel" and connection.info.server_version < 160000:
+        pytest.skip("it came with PostgreSQL 16")
     for side in (connection, subscriber):
         create_articles(side, FINGERPRINTS)
-    with subscription(connection, subscriber, options=", copy_data = false", tables="ALL TABLES") as name:
+    options, settings = f", copy_data = false, streaming = {streaming}", "-c logical_decoding_work_mem=64kB"
+    with subscription(connection, subscriber, options=options, tables="ALL TABLES", settings=settings) as name:
+        connection.execute("INSERT INTO article (fingerprint) SELECT n FROM generate_series(1000, 1200) AS n")
+        connection.execute("DELETE FROM article WHERE fingerprint BETWEEN 1000 AND 1200")
         connection.execute("UPDATE article SET fingerprint = fingerprint # 1")
         connection.execute("UPDATE article SET fingerprint = fingerprint # 1")
         wait_until_applied(connection, name)
@@ -197,6 +203,10 @@ def test_a_vacuum_of_the_publisher_leaves_the_keys_of_the_subscriber(connection,
         connection.execute("CALL simsql.vacuum('article')")
         wait_until_applied(connection, name)
         check(subscriber)
+        (streamed,) = connection.execute(
+            "SELECT stream_txns FROM pg_stat_replication_slots WHERE slot_name = %s", [name]
+        ).fetchone()
+        assert (streamed > 0) == (streaming != "off")
         examine(subscriber, dict(rows_of(connection)))
 
 
