@@ -304,19 +304,26 @@ END
 $$;
 
 -- Returns a fingerprint that a client has computed from a text, or raises an error if the index certainly has
--- another recipe. `others` is a regular expression of the recipes that cannot mean the client's: see
--- other_recipes in Python.
+-- another recipe. `others` is a regular expression of the recipes that cannot mean the client's, and of an empty
+-- text if an unknown one cannot: see other_recipes in Python.
 CREATE OR REPLACE FUNCTION simsql._of_recipe(
     fingerprint bigint, table_name regclass, column_name text, recipe text, others text)
 RETURNS bigint
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    of_index constant text := (SELECT r.recipe FROM simsql.registry AS r
+    -- Without an index, the search says so.
+    of_index constant text := (SELECT coalesce(r.recipe, '') FROM simsql.registry AS r
                                 WHERE r.table_id = _of_recipe.table_name
                                   AND r.column_name = _of_recipe.column_name);
 BEGIN
-    IF of_index ~ others THEN
+    IF of_index = '' AND of_index ~ others THEN
+        RAISE EXCEPTION 'simsql: %(%): nobody has named the recipe of the simhash index, and texts need it',
+                        table_name, quote_ident(column_name)
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('If %s made its fingerprints: SELECT simsql.alter_index(%L, %L, recipe => %L);',
+                                recipe, table_name, column_name, recipe);
+    ELSIF of_index ~ others THEN
         RAISE EXCEPTION 'simsql: %(%): the simhash index has recipe %, but the model fingerprints texts with '
                         '%, and these cannot be compared',
                         table_name, quote_ident(column_name), of_index, recipe

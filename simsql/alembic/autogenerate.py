@@ -27,6 +27,7 @@ from simsql.database.index_spec import IndexSpec, Storage, is_text_recipe, same_
 from simsql.hamming import Design
 from simsql.sqlalchemy import Fingerprint, Sketch
 from simsql.sqlalchemy.expressions import DeclaredIndex, declared_indexes
+from simsql.sqlalchemy.sources import source_columns
 
 SCHEMA = "simsql"
 
@@ -152,10 +153,13 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
 
 def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[str | None]) -> Indexes:
     """Return the indexes on the tables that Alembic compares, by the current table names."""
+    # Version 0.2.0 knew no sources.
+    has_sources = connection.execute(text("SELECT to_regproc('simsql._current_sources') IS NOT NULL")).scalar_one()
     # Citus re-creates a table whose distribution changes, and simsql.repair follows it.
     statement = text(
-        "SELECT n.nspname AS schema, c.relname AS table_name, i.column_name, i.distance, i.blocks, i.lead,"
-        " i.inner_blocks, i.recipe, i.scope, NULLIF(i.storage, 'tables') AS storage"
+        "SELECT n.nspname AS schema, c.relname AS table_name, i.column_name, i.distance, i.blocks, i.lead,"  # noqa: S608 - a constant
+        " i.inner_blocks, i.recipe, i.scope, NULLIF(i.storage, 'tables') AS storage,"
+        f" {'simsql._current_sources(r)' if has_sources else 'NULL'} AS sources"
         " FROM simsql.indexes AS i JOIN simsql.registry AS r USING (id)"
         " JOIN pg_class AS c ON c.oid = coalesce(simsql._recreated(r), r.table_id)"
         " JOIN pg_namespace AS n ON n.oid = c.relnamespace ORDER BY i.id"
@@ -169,7 +173,8 @@ def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[
             and context.run_name_filters(column, "column", {"schema_name": key.schema, "table_name": key.name})
         ):
             design = Design(row["blocks"], row["lead"], row["inner_blocks"])
-            spec = IndexSpec(column, row["distance"], design, row["recipe"], tuple(row["scope"]), row["storage"])
+            options = row["distance"], design, row["recipe"], tuple(row["scope"]), row["storage"], row["sources"]
+            spec = IndexSpec(column, *options)
             indexes.setdefault(key, {})[column] = CreateSimhashIndexOp(key.name, spec, schema=key.schema)
     return indexes
 
@@ -226,7 +231,7 @@ def _creation(table: Table, index: DeclaredIndex, old: CreateSimhashIndexOp | No
     """
     spec = index.spec
     if old:
-        spec = replace(spec, storage=spec.storage or old.spec.storage)
+        spec = replace(spec, storage=spec.storage or old.spec.storage, sources=spec.sources or old.spec.sources)
     if old and old.spec.recipe and not _recipe_differs(table, index, old.spec):
         spec = replace(spec, recipe=old.spec.recipe)
     return CreateSimhashIndexOp(table.name, spec, schema=table.schema)
@@ -237,8 +242,17 @@ def _differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:
 
     If the model names no design, any matches.
     """
-    wanted = replace(index.spec, recipe=old.recipe, design=index.spec.design or old.design, storage=old.storage)
-    return wanted != old or _recipe_differs(table, index, old)
+    spec = index.spec
+    wanted = replace(
+        spec, recipe=old.recipe, design=spec.design or old.design, storage=old.storage, sources=old.sources
+    )
+    return wanted != old or _recipe_differs(table, index, old) or _sources_differ(index, old)
+
+
+def _sources_differ(index: DeclaredIndex, old: IndexSpec) -> bool:
+    """Return whether an index has other sources than the model. Unknown ones, as those of 0.2.0, match any."""
+    sources = index.spec.sources
+    return bool(sources and old.sources) and sources != old.sources
 
 
 def _storing(old: CreateSimhashIndexOp, storage: Storage | None) -> ChangeSimhashStorageOp | None:
@@ -259,25 +273,23 @@ def _recipe_differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:
 
 
 def _clearing(table: Table, index: DeclaredIndex, old: IndexSpec) -> ClearFingerprintsOp | None:
-    """Return the operation that clears fingerprints with another recipe than the model's.
+    """Return the operation that clears fingerprints with another recipe or other sources than the model's.
 
     Return None if an index without a recipe gets a user's own name, which may be right for its fingerprints, and
     for a generated column.
     """
     column = _column(table, index.spec.column)
     named_now = old.recipe is None and not is_text_recipe(index.spec.recipe)
-    if not _recipe_differs(table, index, old) or named_now or column.computed is not None:
+    differs = _recipe_differs(table, index, old) and not named_now
+    if not (differs or _sources_differ(index, old)) or column.computed is not None:
         return None
-    sources = getattr(column.type, "sources", None)
-    texts = {} if sources is None else dict(sources.weights)
     return ClearFingerprintsOp(
         table.name,
         index.spec.column,
         schema=table.schema,
         old_recipe=old.recipe,
-        new_recipe=index.spec.recipe,
-        # A source is the name of an attribute. Only the mapper knows its column.
-        texts={table.c[name].name if name in table.c else f"COLUMN_OF_{name}": texts[name] for name in texts},
+        new_recipe=index.spec.recipe if differs else old.recipe,
+        sources=bool(index.spec.sources or old.sources),
     )
 
 
@@ -346,13 +358,11 @@ def _render_added(context: AutogenContext, operation: AddColumnOp) -> list[str]:
     column = operation.column
     if not isinstance(column.type, Sketch):
         return [rendered]
-    text_column = "COLUMN"
-    if column.type.sources:
-        (source,) = column.type.sources.names
-        known = {} if column.table is None else column.table.c
-        # A source is the name of an attribute. Only the mapper knows its column.
-        text_column = known[source].name if source in known else f"COLUMN_OF_{source}"
-    options = ("--text-column", text_column, "--sketch-column", column.name)
+    table = column.table
+    known = source_columns(column) if table is not None else None
+    options = ["--sketch-column", f"{column.name}={next(iter(known or ['COLUMN']))}"]
+    if table is None or not any(index.spec.sources for index in declared_indexes(table)):
+        options = ["--text-column", "COLUMN", *options]
     command = backfill_command(operation.table_name, operation.schema, *options)
     # A name may hold a line break, and what follows it would be code.
     return [f"# Fill it in afterwards: {' '.join(command.splitlines())}", rendered]

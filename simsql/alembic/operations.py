@@ -185,17 +185,20 @@ class CreateSimhashIndexOp(ColumnOp):
         blocks: int | None = None,
         lead: int | None = None,
         inner_blocks: int | None = None,
-        recipe: str | None = None,
+        recipe: str | None = DEFAULT_RECIPE.id,
         scope: Sequence[str] = (),
         storage: Storage | None = None,
+        sources: str | Mapping[str, int] | None = None,
         concurrently: bool = False,
     ) -> None:
         """Create a simhash index on a bigint column, in the migration's transaction; writers of the table wait.
 
         `distance` (0 to 64) is the default of searches. `blocks`, `lead` and `inner_blocks` are the design, as in
         simsql.Design; without blocks, it is chosen by the number of rows. `recipe` is the id of the recipe of the
-        fingerprints. `scope` names the columns that searches are confined to. `storage` is "tables" or
-        "expression"; by default, "expression" for partitioned tables and "tables" for others.
+        fingerprints; None if it is unknown. `scope` names the columns that searches are confined to. `storage` is
+        "tables" or "expression"; by default, "expression" for partitioned tables and "tables" for others.
+        `sources` names the column of the texts, or several with their weights: a fingerprint whose text alone
+        changes is then cleared.
 
         With `concurrently`, others read and write the table meanwhile. The operation opens an autocommit block:
         the earlier operations of the migration are committed, and the build commits as it works. So make it the
@@ -206,9 +209,7 @@ class CreateSimhashIndexOp(ColumnOp):
         if blocks is None and (lead is not None or inner_blocks is not None):
             raise UsageError("lead and inner_blocks need blocks: pass blocks, or omit all of them")
         design = None if blocks is None else Design(blocks, 1 if lead is None else lead, inner_blocks or 0)
-        spec = IndexSpec(
-            column_name, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage
-        )
+        spec = IndexSpec(column_name, distance, design, recipe, scope, storage, sources)
         operations.invoke(cls(table_name, spec, schema=schema, concurrently=concurrently))
 
     def reverse(self) -> DropSimhashIndexOp:
@@ -221,7 +222,8 @@ class CreateSimhashIndexOp(ColumnOp):
 
     def options(self) -> dict[str, object]:
         """Return the named arguments of the operation."""
-        return self.spec.options() | ({"concurrently": True} if self.concurrently else {})
+        unknown = {} if self.spec.recipe else {"recipe": None}
+        return self.spec.options() | unknown | ({"concurrently": True} if self.concurrently else {})
 
     def run(self, operations: Operations) -> None:
         """Run the operation, or print it as SQL."""
@@ -346,8 +348,8 @@ class SetDefaultSimhashIndexOp(ColumnOp):
 class ClearFingerprintsOp(ColumnOp):
     """Set all fingerprints of a column to NULL.
 
-    Autogenerate adds it between dropping the index with one recipe and creating the index with another. The two
-    recipes, and the columns of `texts` with their weights, appear in the comment about the backfill.
+    Autogenerate adds it between dropping the index with one recipe or some sources and creating the index with
+    another. A comment names the recipes, and the backfill, which needs no columns if the new index has `sources`.
     """
 
     name = kind = "clear_fingerprints"
@@ -360,13 +362,13 @@ class ClearFingerprintsOp(ColumnOp):
         schema: str | None = None,
         old_recipe: str | None = None,
         new_recipe: str | None = None,
-        texts: Mapping[str, int] | None = None,
+        sources: bool = False,
         undoes: bool = False,
     ) -> None:
         super().__init__(table_name, column_name, schema=schema)
         self.old_recipe = old_recipe
         self.new_recipe = new_recipe
-        self.texts = dict(texts or {})
+        self.sources = sources
         self.undoes = undoes
 
     @classmethod
@@ -387,7 +389,7 @@ class ClearFingerprintsOp(ColumnOp):
             schema=self.schema,
             old_recipe=self.new_recipe,
             new_recipe=self.old_recipe,
-            texts=self.texts,
+            sources=self.sources,
             undoes=not self.undoes,
         )
 
@@ -404,12 +406,14 @@ class ClearFingerprintsOp(ColumnOp):
     def render(self, context: AutogenContext) -> list[str]:
         """Return the operation after a comment with the reason and the command to run afterwards."""
         old, new = (f"recipe {name}" if name else "no named recipe" for name in (self.old_recipe, self.new_recipe))
-        comment = [
-            f"Fingerprints of {old} cannot be compared with those of {new}, so the column is cleared.",
-            self._refill(),
-        ]
-        if not self.undoes:
-            comment.append(f"To keep the old ones, name {old} in the model and generate this revision again.")
+        keep = f"name {old} in the model" if self.old_recipe else "name their recipe with simsql index alter"
+        if other_texts := self.old_recipe == self.new_recipe:
+            comment = ["The fingerprints come from other texts than before, so the column is cleared."]
+        else:
+            comment = [f"Fingerprints of {old} cannot be compared with those of {new}, so the column is cleared."]
+        comment.append(self._refill())
+        if not (self.undoes or other_texts):
+            comment.append(f"To keep the old ones, {keep} and generate this revision again.")
         # A name may hold a line break, and what follows it would be code.
         return [*(f"# {' '.join(line.splitlines())}" for line in comment), str(super().render(context))]
 
@@ -422,8 +426,7 @@ class ClearFingerprintsOp(ColumnOp):
             recipe = ""
         except ValueError:
             recipe = " --recipe FILE"
-        texts = [name if weight == 1 else f"{name}={weight}" for name, weight in self.texts.items()] or ["COLUMN"]
-        columns = [part for name in texts for part in ("--text-column", name)]
+        columns = [] if self.sources else ["--text-column", "COLUMN"]
         command = backfill_command(self.table_name, self.schema, "--column", self.column_name, *columns)
         return f"Fill it in again afterwards: {command}{recipe}"
 

@@ -189,6 +189,9 @@ MEANINGS = {
     ),
     "--sketch-column": Meaning("NAME", "Use this column for the sketches of the texts"),
     "--sketches": Meaning(None, "Also print the sketch of each document, after its fingerprint"),
+    "--source": Meaning(
+        "NAME[=WEIGHT]", "The fingerprints come from the texts in this column; may be repeated, with weights"
+    ),
     "--sql": Meaning(None, "Print the SQL instead of running it"),
     "--storage": Meaning(
         "|".join(Storage),
@@ -241,6 +244,17 @@ def parse_weight(source: str) -> tuple[str, int]:
     if not 1 <= int(weight) <= 1_000_000:
         raise UsageError(f"the weight of {name!r} must be between 1 and 1,000,000, not {weight}")
     return name, int(weight)
+
+
+def parse_sources(columns: list[str] | None) -> dict[str, int] | None:
+    """Return the text columns with their weights; None if none is given."""
+    return dict(map(parse_weight, columns)) if columns else None
+
+
+def parse_sketched(column: str | None) -> tuple[str | None, str | None]:
+    """Return the name of a column of sketches and, if it is given, that of their texts: sketch, or sketch=body."""
+    name, _, source = (column or "").partition("=")
+    return name or None, source or None
 
 
 _FINGERPRINT = re.compile("-?[0-9]{1,20}|0[xX][0-9a-fA-F]{16}")
@@ -345,12 +359,16 @@ def distance_option(more: str) -> Any:
 SearchDistance = Annotated[int | None, distance_option("; by default, that of the index")]
 Workers = Annotated[int | None, number_option("--workers", least=1)]
 IndexedColumn = Annotated[str | None, option("--column")]
+_SOURCES = option("--text-column", "; by default those of the index; may be repeated", metavar="NAME[=WEIGHT]")
+SourceColumns = Annotated[list[str] | None, _SOURCES]
+_SKETCHED = option("--sketch-column", "; SOURCE is needed for several text columns", metavar="NAME[=SOURCE]")
+SketchedColumn = Annotated[str | None, _SKETCHED]
 SketchColumn = Annotated[str | None, option("--sketch-column", "; by default, there are none")]
 Encoding = Annotated[str, option("--encoding")]
 Formatted = Annotated[Format | None, option("--format")]
 MaxDocument = Annotated[str, option("--max-document")]
 NewRecipeName = Annotated[str | None, option("--recipe", "; by default words12-log-1")]
-RecipeName = Annotated[str | None, option("--recipe", "; by default that of the index, else words12-log-1")]
+RecipeName = Annotated[str | None, option("--recipe", "; by default the index's; without an index, words12-log-1")]
 ScopeValues = Annotated[list[str] | None, option("--scope")]
 
 _PATHS = typer.Argument(

@@ -13,18 +13,28 @@ from simsql.cli._options import (
     IndexedColumn,
     NewRecipeName,
     RecipeName,
-    SketchColumn,
+    SketchedColumn,
+    SourceColumns,
     Storage,
     TableName,
     argument,
     distance_option,
     number_option,
     option,
-    parse_weight,
+    parse_sketched,
+    parse_sources,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cores import usable_cores
-from simsql.database import SearchIndex, change_storage, create_index, drop_index, read_status, set_default_index
+from simsql.database import (
+    SearchIndex,
+    alter_index,
+    change_storage,
+    create_index,
+    drop_index,
+    read_status,
+    set_default_index,
+)
 from simsql.database.index import Finding, verify
 from simsql.database.install import Status
 from simsql.documents import printable
@@ -52,6 +62,7 @@ Inner = Annotated[int, number_option("--inner-blocks", least=0, most=64)]
 ScopeColumns = Annotated[list[str] | None, option("--scope-column")]
 NewStorage = Annotated[Storage, typer.Argument(help="Key tables, or B-trees on the table itself.")]
 StorageName = Annotated[Storage | None, option("--storage")]
+Sources = Annotated[list[str] | None, option("--source")]
 _INDEXES = (
     *(Column("table"), Column("column"), Column("scope"), Column("distance", "number")),
     *(Column("blocks", "number"), Column("lead", "number"), Column("inner_blocks", "number")),
@@ -79,6 +90,7 @@ def create_command(
     recipe: NewRecipeName = None,
     scope_column: ScopeColumns = None,
     storage: StorageName = None,
+    source: Sources = None,
     concurrently: Annotated[bool, option("--concurrently")] = False,
     run: Working,
 ) -> None:
@@ -101,6 +113,7 @@ def create_command(
             recipe=made_by,
             scope=scope_column or (),
             storage=storage.value if storage else None,
+            sources=parse_sources(source),
             concurrently=concurrently,
             report=report,
         )
@@ -126,11 +139,8 @@ def verify_command(
     column: IndexedColumn = None,
     repair: Annotated[bool, option("--repair")] = False,
     texts: Annotated[bool, option("--texts")] = False,
-    text_column: Annotated[
-        list[str] | None,
-        option("--text-column", "; repeat it as for backfill", metavar="NAME[=WEIGHT]"),
-    ] = None,
-    sketch_column: SketchColumn = None,
+    text_column: SourceColumns = None,
+    sketch_column: SketchedColumn = None,
     recipe: RecipeName = None,
     sample: Annotated[int, number_option("--sample", least=0)] = 10_000,
     run: Listing,
@@ -140,30 +150,33 @@ def verify_command(
     Print one row per fault: the table, the column, the problem, the object, the number of keys, and the command to
     run. Exit with code 1 if there is a fault, unless --repair has repaired it. Superfluous keys are not faults:
     simsql maintain removes them. With --texts, also name up to 20 rows, by primary key, whose fingerprint or
-    sketch is not that of the text in --text-column; without --column, those of each index of the table.
+    sketch is not that of its text, in the columns that the index knows or in --text-column; without --column,
+    those of each index of the table.
     """
     if repair and (table is None or column):
         raise UsageError("--repair repairs all indexes of one table: name the table, and leave out --column")
-    if texts != bool(text_column) or (texts and (table is None or repair)):
-        raise UsageError("--texts compares the rows of one table: name it and --text-column, without --repair")
-    if not texts and (sketch_column or recipe):
-        raise UsageError("--sketch-column and --recipe need --texts")
+    if texts and (table is None or repair):
+        raise UsageError("--texts compares the rows of one table: name it, without --repair")
+    if not texts and (text_column or sketch_column or recipe):
+        raise UsageError("--text-column, --sketch-column and --recipe need --texts")
     with run.open() as engine:
         with engine.begin() as connection:
             findings = (
                 SearchIndex(connection, table).repair() if repair and table else verify(connection, table, column)
             )
         compared = None
-        if table is not None and text_column:
+        sketches, sketch_source = parse_sketched(sketch_column)
+        if table is not None and texts:
             with run.stages().shares("texts") as report:
                 compared = SearchIndex(engine, table, column, recipe=parse_recipe(recipe)).verify_texts(
-                    dict(map(parse_weight, text_column)),
-                    sketch_column=sketch_column,
+                    parse_sources(text_column),
+                    sketch_column=sketches,
+                    sketch_source=sketch_source,
                     sample=sample or None,
                     workers=usable_cores(),
                     report=report,
                 )
-            options = [word for name in text_column for word in ("--text-column", name)]
+            options = [word for name in text_column or () for word in ("--text-column", name)]
             options += ["--recipe", recipe] if recipe else []
             for finding in compared.findings:
                 words = [*options, "--column", finding.column or ""]
@@ -199,6 +212,26 @@ def change_storage_command(
     with run.open() as engine, run.stages().shares("index") as report:
         change_storage(engine, table, storage.value, column, report=report)
     print(f"simhash index on {printable(table)}: {storage}")
+
+
+@command("alter", group)
+def alter_command(
+    *,
+    table: TableName,
+    column: IndexedColumn = None,
+    recipe: RecipeName = None,
+    source: Sources = None,
+    connecting: Connecting,
+) -> None:
+    """Say what the fingerprints of an index are: their recipe, and the columns of their texts.
+
+    Use it if nobody has said so when the index was created. No fingerprint changes.
+    """
+    if not (recipe or source):
+        raise UsageError("say what the fingerprints are: --recipe, --source or both")
+    with connecting.open() as engine:
+        alter_index(engine, table, column, recipe=parse_recipe(recipe), sources=parse_sources(source))
+    print(f"simhash index on {printable(table)}: altered")
 
 
 @command("set-default", group)

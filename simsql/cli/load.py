@@ -12,11 +12,14 @@ from simsql.cli._options import (
     Reading,
     RecipeName,
     SketchColumn,
+    SketchedColumn,
+    SourceColumns,
     TableName,
     Workers,
     number_option,
     option,
-    parse_weight,
+    parse_sketched,
+    parse_sources,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import count_skips, print_skips, print_summary
@@ -103,16 +106,9 @@ def load_command(
 def backfill_command(
     *,
     table: TableName,
-    text_column: Annotated[
-        list[str],
-        option(
-            "--text-column",
-            "; repeat it to combine several columns, each with its weight",
-            metavar="NAME[=WEIGHT]",
-        ),
-    ],
+    text_column: SourceColumns = None,
     column: IndexedColumn = None,
-    sketch_column: SketchColumn = None,
+    sketch_column: SketchedColumn = None,
     recipe: RecipeName = None,
     all_rows: Annotated[bool, option("--all-rows")] = False,
     batch: Annotated[int, number_option("--batch", least=1)] = 1_000,
@@ -121,15 +117,18 @@ def backfill_command(
 ) -> None:
     """Fingerprint the rows that have no fingerprint.
 
-    With --sketch-column, also sketch the rows that have no sketch. Process the table in primary key order and
+    The texts are in the columns that the index knows or, if it knows none, in --text-column. With --sketch-column,
+    also sketch the rows that have no sketch. Process the table in primary key order and
     commit each batch, while others read and write. If it is interrupted, run it again and it resumes. Also run it
     again after other programs have added rows without fingerprints.
     """
     made_by = parse_recipe(recipe)
+    sketches, sketch_source = parse_sketched(sketch_column)
     with run.open() as engine, run.stages().shares("fingerprints") as report:
         filled = SearchIndex(engine, table, column, recipe=made_by).backfill(
-            dict(map(parse_weight, text_column)),
-            sketch_column=sketch_column,
+            parse_sources(text_column),
+            sketch_column=sketches,
+            sketch_source=sketch_source,
             all_rows=all_rows,
             batch_rows=batch,
             workers=workers or usable_cores(),

@@ -37,7 +37,7 @@ from simsql.database.search_index import MatchingRow, PrimaryKeys
 from simsql.documents import UnfitError, printable, read_document, read_single_text
 from simsql.documents.output_formats import Column, Format, print_json, print_rows
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import show_similarity, simhash
+from simsql.fingerprint import show_similarity
 
 _Item = TypeVar("_Item")
 
@@ -86,7 +86,7 @@ def near_command(
         if wanted is None or given:
             made_by = index.recipe()
         if wanted is None:
-            wanted = simhash(content, made_by)
+            wanted = index.fingerprint(content)
         if wanted is None:
             raise SimsqlError(
                 f"the text has too few letters and digits for a fingerprint of the recipe {made_by.id}"

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simsql.database.connect import open_engine
-    from simsql.database.index import change_storage, create_index, drop_index, maintain, set_default_index
+    from simsql.database.index import (
+        alter_index,
+        change_storage,
+        create_index,
+        drop_index,
+        maintain,
+        set_default_index,
+    )
     from simsql.database.index_spec import IndexSpec
     from simsql.database.install import install_schema, read_status, schema_sql, uninstall_schema
     from simsql.database.load import load_rows
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "IndexSpec",
     "SearchIndex",
+    "alter_index",
     "change_storage",
     "create_index",
     "drop_index",
@@ -37,7 +45,9 @@ __all__ = [
 
 _MODULES = {
     "open_engine": "connect",
-    **dict.fromkeys(("change_storage", "create_index", "drop_index", "maintain", "set_default_index"), "index"),
+    **dict.fromkeys(
+        ("alter_index", "change_storage", "create_index", "drop_index", "maintain", "set_default_index"), "index"
+    ),
     "IndexSpec": "index_spec",
     **dict.fromkeys(("install_schema", "read_status", "schema_sql", "uninstall_schema"), "install"),
     "load_rows": "load",

@@ -20,7 +20,7 @@ from simsql.database.index import Finding, Report
 from simsql.database.load import Target
 from simsql.database.transfer import raw_connection, to_bigint
 from simsql.errors import UsageError
-from simsql.fingerprint import Recipe, simhash_parts
+from simsql.fingerprint import Recipe, simhash_parts, sketch
 
 # What the values of a row for its columns are called in the statements.
 _VALUES = ("fingerprint", "sketch")
@@ -133,44 +133,62 @@ class _Maker:
     """Compute the values of rows."""
 
     target: Target
-    weights: tuple[int, ...]
+    weights: Mapping[str, int]
+    sketched: str | None
+    """The column of the texts of the sketches."""
     recipe: Recipe
+
+    @property
+    def text_columns(self) -> list[str]:
+        """The columns of the texts of a row, first those of the fingerprint."""
+        return list(dict.fromkeys([*self.weights, *filter(None, [self.sketched])]))
 
     def make(self, rows: Iterable[_Row], workers: int | None) -> Iterator[tuple[_Row, _Values]]:
         """Yield each row with the values for its columns. Reads rows ahead."""
-        if len(self.weights) == 1:
+        names = self.text_columns
+        if len(names) == 1:
             items = ((row, row.texts[0] or "") for row in rows)
             yield from self.target.compute(items, self.recipe, workers)
             return
         for row in rows:
-            parts = zip(row.texts, self.weights, strict=True)
-            made = simhash_parts([(text, weight) for text, weight in parts if text is not None], self.recipe)
-            yield row, [to_bigint(made)]
+            texts = dict(zip(names, row.texts, strict=True))
+            parts = [(text, weight) for name, weight in self.weights.items() if (text := texts[name]) is not None]
+            values = [to_bigint(simhash_parts(parts, self.recipe))]
+            if self.sketched is not None:
+                text = texts[self.sketched]
+                values.append(None if text is None else to_bigint(sketch(text)))
+            yield row, values
 
 
 class Backfill:
-    """A backfill of columns from columns with these weights: see `SearchIndex.backfill`. `run` it once.
+    """A backfill of columns from columns with weights: see `SearchIndex.backfill`. `run` it once.
 
     Created in a transaction. Raises psycopg.Error with PostgreSQL's message, and UsageError for the wrong recipe
-    and for sketches of several columns.
+    or sources, and for sketches of several columns.
     """
 
     def __init__(
         self,
         connection: Connection,
         target: Target,
-        weights: Mapping[str, int],
+        weights: Mapping[str, int] | None,
+        sketched: str | None,
         recipe: Recipe | None,
         *,
         all_rows: bool,
         batch_rows: int,
         report: Report | None,
     ) -> None:
-        if target.sketch_column is not None and len(weights) > 1:
-            raise UsageError(f"a sketch is of one text, not of {', '.join(weights)}: omit sketch_column")
+        weights = target.weights(weights)
+        if target.sketch_column is not None and sketched is None:
+            if len(weights) > 1:
+                raise UsageError(
+                    f"a sketch is of one text, not of {', '.join(weights)}: name the column of that text"
+                )
+            (sketched,) = weights
         self._connection = connection
-        self._parts = _find_parts(connection, target, list(weights), all_rows=all_rows)
-        self._maker = _Maker(target, tuple(weights.values()), target.recipe(recipe))
+        self._maker = _Maker(target, weights, sketched, target.recipe(recipe))
+        self._parts = _find_parts(connection, target, self._maker.text_columns, all_rows=all_rows)
         self._all_rows = all_rows
         self._batch_rows = batch_rows
         self._report = report

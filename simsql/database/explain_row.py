@@ -1,5 +1,6 @@
 """Explain why a search finds a row of an indexed table, or does not."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,6 @@ from simsql.errors import UsageError
 from simsql.fingerprint import (
     estimate_similarity,
     show_similarity,
-    simhash,
     similarity,
     sketch,
     sketch_distance,
@@ -100,11 +100,13 @@ def explain_row(
         why = f"the row is in another scope: {values}"
     elif distance > within:
         why = f"distance {distance} is above {within}"
-        if own is not None and simhash(own, index.recipe()) != fingerprint:
-            why += (
-                "; the fingerprint of the row is not that of its text by the recipe of the index: it was made by"
-                " another recipe, or the text has changed since"
-            )
+        # Of an index with several sources, or with an unknown recipe, nothing can be said.
+        with suppress(UsageError):
+            if own is not None and index.fingerprint(own) != fingerprint:
+                why += (
+                    "; the fingerprint of the row is not that of its text by the recipe of the index: it was made"
+                    " by another recipe, or the text has changed since"
+                )
     elif fingerprint not in matches:
         why = "the index has no key of the row: look for faults with simsql index verify"
     elif wanted.similarity is not None:

@@ -4,8 +4,9 @@ An index that is created concurrently is committed in parts: this needs an engin
 makes the same batches as `CALL simsql.build`.
 """
 
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import NamedTuple
@@ -39,6 +40,7 @@ def create_index(
     recipe: Recipe | str = DEFAULT_RECIPE,
     scope: Sequence[str] = (),
     storage: Storage | None = None,
+    sources: str | Mapping[str, int] | None = None,
     concurrently: bool = False,
     report: Report | None = None,
 ) -> int:
@@ -57,13 +59,17 @@ def create_index(
     search by text computes the same fingerprints; if yours do not come from texts, pass a name of your own, such
     as "phash64". `scope` lists the unquoted names of up to four columns that confine every search; rows with a
     null in one of them are not indexed. `storage` is "tables" or "expression", see docs/reference/sql.md; by
-    default, "expression" for partitioned tables and "tables" for others.
+    default, "expression" for partitioned tables and "tables" for others. `sources` names the column of the texts,
+    or several with their weights: `backfill` then needs no source, and a fingerprint whose text alone changes is
+    cleared.
 
     Raises UsageError for a distance out of range, an unknown storage, and a connection if `concurrently`; and
     sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, not bigint, a table that cannot
     be indexed, a type that cannot be in a scope, missing privileges, another isolation level.
     """
-    spec = IndexSpec(column, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage)
+    spec = IndexSpec(
+        column, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage, sources=sources
+    )
     if concurrently:
         engine = check_engine(engine_or_connection, "create_index(concurrently=True)")
         create_btree(engine, table, spec)
@@ -72,6 +78,32 @@ def create_index(
     with begin(engine_or_connection, **READ_COMMITTED) as connection:
         index: int = connection.execute(select(call)).scalar_one()
         return index
+
+
+def alter_index(
+    engine_or_connection: Engine | Connection,
+    table: str,
+    column: str | None = None,
+    *,
+    recipe: Recipe | str | None = None,
+    sources: str | Mapping[str, int] | None = None,
+) -> None:
+    """Say what the fingerprints of an index are: their recipe and the columns of their texts. None leaves it.
+
+    No fingerprint changes. With a connection, it is said in the connection's transaction, which must be READ
+    COMMITTED; with an engine, in one of its own. Empty `sources` stand for unknown ones. If the table has only one
+    index, omit the column. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, no such column,
+    missing privileges; and ValueError for a weight out of range.
+    """
+    given = IndexSpec(column or "", recipe=recipe, sources=sources or None)
+    statement = text(
+        "SELECT simsql.alter_index(CAST(:table AS regclass), CAST(:column AS text), CAST(:recipe AS text),"
+        " CAST(:sources AS jsonb))"
+    )
+    said = None if sources is None else json.dumps(dict(given.sources))
+    parameters = {"table": table, "column": column, "recipe": given.recipe, "sources": said}
+    with begin(engine_or_connection, **READ_COMMITTED) as connection:
+        connection.execute(statement, parameters)
 
 
 def drop_index(engine_or_connection: Engine | Connection, table: str, column: str | None = None) -> None:

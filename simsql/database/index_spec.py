@@ -75,7 +75,7 @@ class IndexSpec:
         recipe: Recipe | str | None = None,
         scope: Sequence[str] = (),
         storage: Storage | None = None,
-        sources: str | Mapping[str, int] | None = None,
+        sources: str | Mapping[str, int] | Sequence[tuple[str, int]] | None = None,
     ) -> None:
         if isinstance(scope, str):
             raise TypeError(f"scope must be a sequence of column names, not a str: pass scope=[{scope!r}]")
@@ -89,7 +89,7 @@ class IndexSpec:
             "recipe": recipe.id if isinstance(recipe, Recipe) else recipe,
             "scope": tuple(map(str, scope)),
             "storage": storage,
-            "sources": tuple(sorted(Sources.of(sources, None).weights)) if sources else (),
+            "sources": _canonical(sources) if sources else (),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -111,6 +111,13 @@ class IndexSpec:
         given = self.options()
         options = [literal_column(name).op("=>")(_expression(name, given.get(name))) for name in names or given]
         return [literal(self.column, Text()), *options]
+
+
+def _canonical(sources: str | Mapping[str, int] | Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    given = Sources.of(sources if isinstance(sources, str) else dict(sources), None)
+    weights = sorted((str(name), weight) for name, weight in given.weights)
+    # The weight of a single text changes nothing.
+    return tuple(weights) if len(weights) > 1 else ((weights[0][0], 1),)
 
 
 def _expression(name: str, value: object) -> ColumnElement[object]:
@@ -138,48 +145,50 @@ def check_similarity(similarity: float) -> None:
 
 
 def agreed_recipe(recipe_id: str | None, given: Recipe | None, indexed: str) -> Recipe:
-    """Return the recipe of this id or name, or the given one if it matches; None is the default recipe's id.
+    """Return the recipe of this id or name, or the given one if it matches; None is unknown, and matches any.
 
     `indexed` names the table and the column in the message of the UsageError.
     """
-    wanted = DEFAULT_RECIPE.id if recipe_id is None else recipe_id
     if given is not None:
         check_recipe(given)
-        if given.id != wanted and KNOWN_RECIPES.get(wanted) != given:
+        if recipe_id not in (None, given.id) and KNOWN_RECIPES.get(str(recipe_id)) != given:
             raise UsageError(
-                f"the simhash index on {indexed} has the recipe {wanted}, not {given.id}, and their fingerprints"
-                " cannot be compared: pass the recipe of the index, or drop the index, recompute all fingerprints,"
-                " and create the index with the other recipe"
+                f"the simhash index on {indexed} has the recipe {recipe_id}, not {given.id}, and their"
+                " fingerprints cannot be compared: pass the recipe of the index, or drop the index, recompute all"
+                " fingerprints, and create the index with the other recipe"
             )
         return given
+    if recipe_id is None:
+        raise UsageError(
+            f"nobody has named the recipe of the simhash index on {indexed}, and texts need it: if it is"
+            f" {DEFAULT_RECIPE.id}, run simsql index alter with --recipe {DEFAULT_RECIPE.id}, or pass the recipe"
+        )
     try:
-        return Recipe.from_id(wanted)
+        return Recipe.from_id(recipe_id)
     except ValueError as error:
         raise UsageError(f"the simhash index on {indexed}: {error}") from None
 
 
 def same_recipe(one: str | None, other: str | None) -> bool:
-    """Return whether two ids or names mean the same recipe; None counts as the default recipe's."""
+    """Return whether two ids or names mean the same recipe; None is an unknown one."""
     return _full_id(one) == _full_id(other)
 
 
 def is_text_recipe(recipe_id: str | None) -> bool:
-    """Return whether this is the id of a recipe for texts, and not a user's own name.
-
-    None counts as the default recipe's.
-    """
-    return re.fullmatch(_ID, _full_id(recipe_id), re.DOTALL) is not None
+    """Return whether this is the id of a recipe for texts, and not a user's own name or None."""
+    return re.fullmatch(_ID, _full_id(recipe_id) or "", re.DOTALL) is not None
 
 
 @functools.cache
-def other_recipes(recipe_id: str) -> str:
+def other_recipes(recipe_id: str, *, is_named: bool = True) -> str:
     """Return a regular expression of the recipes that cannot mean this one; a user's own name can.
 
-    Python and PostgreSQL read it alike.
+    An unknown one, the empty string, can if a model or a caller names the recipe; the default is no name. Python
+    and PostgreSQL read the expression alike.
     """
     same = [recipe_id, *(name for name in KNOWN_RECIPES if same_recipe(name, recipe_id))]
-    others = [name for name in KNOWN_RECIPES if name not in same]
-    return rf"\A(?!(?:{'|'.join(map(re.escape, same))})\Z)(?:{'|'.join(map(re.escape, others))}|{_ID})\Z"
+    others = [*(re.escape(name) for name in KNOWN_RECIPES if name not in same), _ID, *([] if is_named else [""])]
+    return rf"\A(?!(?:{'|'.join(map(re.escape, same))})\Z)(?:{'|'.join(others)})\Z"
 
 
 def differs_for_sure(found: str | None, recipe: Recipe) -> bool:
@@ -187,7 +196,5 @@ def differs_for_sure(found: str | None, recipe: Recipe) -> bool:
     return found is not None and re.search(other_recipes(recipe.id), found, re.DOTALL) is not None
 
 
-def _full_id(recipe_id: str | None) -> str:
-    if recipe_id is None:
-        return DEFAULT_RECIPE.id
+def _full_id(recipe_id: str | None) -> str | None:
     return KNOWN_RECIPES[recipe_id].id if recipe_id in KNOWN_RECIPES else recipe_id

@@ -6,7 +6,7 @@ them straight into the key tables.
 """
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -93,6 +93,8 @@ class Target(NamedTuple):
     indexed: bool
     recipe_id: str | None
     sketch_column: str | None
+    sources: Mapping[str, int] | None = None
+    """The columns of the texts with their weights, if the index knows them."""
 
     @property
     def columns(self) -> list[str]:
@@ -104,6 +106,23 @@ class Target(NamedTuple):
         if not self.indexed:
             return given or DEFAULT_RECIPE
         return agreed_recipe(self.recipe_id, given, f"{self.table}({self.column})")
+
+    def weights(self, given: Mapping[str, int] | None) -> Mapping[str, int]:
+        """Return the sources that the index knows, or the given ones. Raises UsageError if they are others."""
+        known = self.sources or given
+        if known is None:
+            raise UsageError(
+                f"nobody has named the columns of the texts whose fingerprints {self.table}({self.column}) holds:"
+                " name them"
+            )
+        # The weight of a single text changes nothing.
+        if given is not None and given != known and not (given.keys() == known.keys() and len(known) == 1):
+            told, wanted = (" and ".join(f"{name}={each[name]}" for name in each) for each in (known, given))
+            raise UsageError(
+                f"the fingerprints in {self.table}({self.column}) come from {told}, as its simhash index says, and"
+                f" not from {wanted}: name no sources, or change the index with simsql index alter"
+            )
+        return known
 
     def compute(
         self, items: Iterable[tuple[Item, str]], recipe: Recipe, workers: int | None
@@ -167,6 +186,7 @@ def load_rows(
         if text_column not in columns:
             raise UsageError(f"text_column must be one of {', '.join(columns)}, not {text_column}")
         target = find_loaded_columns(connection, table, column, sketch_column)
+        target.weights({text_column: 1})
         position = columns.index(text_column)
         items = (
             (row, "" if row[position] is None else row[position]) for row in _check_lengths(rows, len(columns))
@@ -207,21 +227,22 @@ def find_target(
     psycopg.Error if there is no such table.
     """
     found = raw_connection(connection).execute(
-        "SELECT column_name, recipe FROM simsql.registry"
-        " WHERE table_id OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.regclass) ORDER BY id",
+        "SELECT r.column_name, r.recipe, simsql._current_sources(r) FROM simsql.registry AS r"
+        " WHERE r.table_id OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.regclass) ORDER BY r.id",
         [table],
     )
-    recipes: dict[str, str | None] = dict(found)
+    indexes = {name: described for name, *described in found}
     if column is None:
-        if len(recipes) != 1:
-            which = f"several simhash indexes ({', '.join(recipes)})" if recipes else "no simhash index"
+        if len(indexes) != 1:
+            which = f"several simhash indexes ({', '.join(indexes)})" if indexes else "no simhash index"
             raise UsageError(f"{table} has {which}: name the column for the fingerprints")
-        (column,) = recipes
+        (column,) = indexes
     if sketch_column is not None:
         if sketch_column == column:
             raise UsageError(f"column {column} of {table} holds fingerprints: name another for the sketches")
         check_sketch_column(connection, table, sketch_column)
-    return Target(table, column, column in recipes, recipes.get(column), sketch_column)
+    recipe, sources = indexes.get(column, (None, None))
+    return Target(table, column, column in indexes, recipe, sketch_column, sources)
 
 
 @sqlalchemy_errors()

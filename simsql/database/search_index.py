@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from sqlalchemy import (
@@ -12,13 +12,14 @@ from sqlalchemy import (
     Engine,
     Integer,
     Select,
-    Text,
     bindparam,
     cast,
     func,
     select,
     text,
 )
+from sqlalchemy import Text as SQLText
+from sqlalchemy import column as name_column
 from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, JSONB, REGCLASS
 from sqlalchemy.types import TypeEngine
 
@@ -41,6 +42,7 @@ from simsql.database.results import (
     find_pairs_of_rows,
 )
 from simsql.database.sketches import check_sketch_column, check_text_column
+from simsql.database.sources import Sources, fingerprint_text
 from simsql.database.transfer import (
     NOT_GIVEN,
     NotGiven,
@@ -52,8 +54,11 @@ from simsql.database.transfer import (
     to_bigint,
 )
 from simsql.errors import UsageError
-from simsql.fingerprint import Recipe, simhash, simhash_parts, similarity_many, sketch, sketch_distance
+from simsql.fingerprint import Recipe, similarity_many, sketch, sketch_distance
 from simsql.hamming._checks import distinct_fingerprints
+
+# A text, or one for each source of an index, by its name.
+Text: TypeAlias = str | Mapping[str, str | None]
 
 # More queries are searched for in memory: reading all rows takes a second for three million.
 _QUERIES_IN_SQL = 50_000
@@ -86,9 +91,9 @@ def _call(function: str, *arguments: ColumnElement[Any], more: Iterable[ColumnEl
     return getattr(func.simsql, function)(
         bindparam("in_table", type_=REGCLASS()),
         *arguments,
-        bindparam("of_column", type_=Text()),
+        bindparam("of_column", type_=SQLText()),
         # As text: the type JSONB would encode it once more, with what the engine encodes JSON with.
-        cast(bindparam("scope", type_=Text()), JSONB),
+        cast(bindparam("scope", type_=SQLText()), JSONB),
         *more,
     )
 
@@ -101,15 +106,19 @@ def _search(
 
 
 def _read_index(function: str) -> Select[Any]:
-    arguments = bindparam("in_table", type_=REGCLASS()), bindparam("of_column", type_=Text())
-    return select(*getattr(func.simsql, function)(*arguments).table_valued("column_name", "recipe").c)
+    arguments = bindparam("in_table", type_=REGCLASS()), bindparam("of_column", type_=SQLText())
+    return select(
+        *getattr(func.simsql, function)(*arguments)
+        .table_valued("column_name", "recipe", name_column("sources", JSONB))
+        .c
+    )
 
 
 # Building such a statement takes longer than a search.
 _WITHIN = bindparam("within", type_=Integer())
 _NEAR = _search("near", BIGINT(), "fingerprint", "distance")
 _SKETCH = (
-    bindparam("sketch_column", None, Text()),
+    bindparam("sketch_column", None, SQLText()),
     bindparam("sketch", None, BIGINT()),
     bindparam("differing", None, Integer()),
 )
@@ -171,9 +180,9 @@ class SearchIndex:
 
     `near`, `near_rows` and `claim` take a fingerprint or a text. They fingerprint the text with the recipe of the
     index, which each call looks up. A text without features matches nothing, and neither does its fingerprint,
-    None or a masked element. The methods raise UsageError unless you pass exactly one of the two, if the recipe is
-    not that of the index, and if its id is not enough. For an index on several weighted columns, pass the result
-    of `simsql.fingerprint.simhash_parts`.
+    None or a masked element. If the index has several sources, pass a text for each of them, `text={"title": ...,
+    "body": ...}`. The methods raise UsageError unless you pass exactly one of the two, if the recipe is not that
+    of the index, if nobody has named the index's, and if its id is not enough.
 
     Methods raise sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table, no index, several indexes, a
     scope that does not fit the index, missing privileges. Searches raise UsageError for a distance outside of 0 to
@@ -201,7 +210,7 @@ class SearchIndex:
         fingerprint: OneFingerprint | NotGiven = NOT_GIVEN,
         distance: int | None = None,
         *,
-        text: str | None = None,
+        text: Text | None = None,
     ) -> list[Match]:
         """Return every fingerprint of a live row within the distance (0 to 64), once each, nearest first."""
         with begin(self._bind) as connection:
@@ -213,7 +222,7 @@ class SearchIndex:
         fingerprint: OneFingerprint | NotGiven = NOT_GIVEN,
         distance: int | None = None,
         *,
-        text: str | None = None,
+        text: Text | None = None,
         similarity: float | None = None,
         text_column: str | None = None,
         sketch_column: str | None = None,
@@ -234,6 +243,7 @@ class SearchIndex:
             if text is None or text_column is None:
                 raise UsageError("similarity= compares texts: pass text= and text_column=")
             check_similarity(similarity)
+            wanted = text if isinstance(text, str) else text.get(text_column)
         elif text_column is not None or sketch_column is not None:
             raise UsageError("text_column= and sketch_column= need similarity=: pass it, or omit them")
         with begin(self._bind) as connection:
@@ -244,7 +254,7 @@ class SearchIndex:
                 check_sketch_column(connection, self._table, sketch_column)
                 arguments |= {
                     "sketch_column": sketch_column,
-                    "sketch": to_bigint(sketch(text or "")),
+                    "sketch": to_bigint(sketch(wanted or "")),
                     "differing": sketch_distance(similarity),
                 }
             rows = connection.execute(_NEAR_ROWS, arguments)
@@ -252,7 +262,7 @@ class SearchIndex:
         if similarity is None or not found:
             return found
         texts = [match.row[str(text_column)] for match in found]
-        values = similarity_many([text] * len(texts), texts).tolist()
+        values = similarity_many([wanted] * len(texts), texts).tolist()
         compared = (match._replace(similarity=value) for match, value in zip(found, values, strict=True))
         return [match for match in compared if match.similarity is not None and match.similarity >= similarity]
 
@@ -261,7 +271,7 @@ class SearchIndex:
         fingerprint: OneFingerprint | NotGiven = NOT_GIVEN,
         distance: int | None = None,
         *,
-        text: str | None = None,
+        text: Text | None = None,
     ) -> Match | None:
         """Wait for claims of similar fingerprints, then return the nearest match or None; call before an insert.
 
@@ -309,11 +319,17 @@ class SearchIndex:
     def recipe(self) -> Recipe:
         """Return the recipe of the index, to fingerprint texts for a search.
 
-        An index without a recipe counts as having the default one. Raises UsageError if the given recipe is not
-        that of the index, or if none was given and the id is not enough.
+        Raises UsageError if the given recipe is not that of the index, and if none was given and nobody has named
+        the index's, or its id is not enough.
         """
         with begin(self._bind) as connection:
-            return self._read_recipe(connection)[1]
+            return self._describe(connection)[1]
+
+    def fingerprint(self, text: Text) -> int | None:
+        """Return the fingerprint of a text, as a search for it uses it; None if the text has no features."""
+        with begin(self._bind) as connection:
+            column, recipe, sources = self._describe(connection)
+            return fingerprint_text(text, sources, recipe, f"{self._table}({column})")
 
     def verify(self) -> list[Finding]:
         """Return the faults of the index, or of all indexes of the table if no column was given.
@@ -353,9 +369,10 @@ class SearchIndex:
 
     def backfill(
         self,
-        source: str | Mapping[str, int],
+        source: str | Mapping[str, int] | None = None,
         *,
         sketch_column: str | None = None,
+        sketch_source: str | None = None,
         all_rows: bool = False,
         batch_rows: int = 1_000,
         workers: int | None = None,
@@ -363,33 +380,41 @@ class SearchIndex:
     ) -> Filled:
         """Fingerprint the rows that have a text but no fingerprint, while others read and write.
 
-        With `sketch_column`, this column gets the sketches of a single source, in these rows and in rows without
-        a sketch; a fingerprint that is there stays.
+        With `sketch_column`, this column gets the sketches of the column `sketch_source`, by default the single
+        source, in these rows and in rows without a sketch; a fingerprint that is there stays.
 
-        `source` is the unquoted name of the text column, or of several with their weights, as for
-        `simsql.fingerprint.simhash_parts`. The recipe is that of the index. If you named the column, the table
-        needs no index; the recipe is then the given or the default one. With `all_rows`, every row gets new
-        values, null if it has no text. Each batch of `batch_rows` is committed, and committed batches stay
-        after an interruption. `workers` processes fingerprint a single source. `report` is called with the
-        completed share of the rows.
+        The sources are those of the index. If it knows none, `source` is the unquoted name of the text column, or
+        of several with their weights, as for `simsql.fingerprint.simhash_parts`. The recipe is that of the index.
+        If you named the column, the table needs no index; the recipe is then the given or the default one. With
+        `all_rows`, every row gets new values, null if it has no text. Each batch of `batch_rows` is committed, and
+        committed batches stay after an interruption. `workers` processes fingerprint a single source. `report` is
+        called with the completed share of the rows.
 
-        Raises UsageError for a connection, if the recipe is not that of the index, if no column is given and the
-        table has no index or several, and for a column that cannot hold sketches; ValueError if a batch has no
-        rows, there is no source or a weight is out of range; sqlalchemy.exc.DBAPIError with PostgreSQL's message:
-        no such table or column, no primary key, missing privileges.
+        Raises UsageError for a connection, if the recipe or the source is not that of the index, or neither is
+        known, if no column is given and the table has no index or several, and for a column that cannot hold
+        sketches; ValueError if a batch has no rows, there is no source or a weight is out of range;
+        sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, no primary key, missing
+        privileges.
         """
         if batch_rows < 1:
             raise UsageError(f"batch_rows must be at least 1, not {batch_rows}")
         with self._backfill(
-            "backfill", self._column, source, sketch_column, report, all_rows=all_rows, batch_rows=batch_rows
+            "backfill",
+            self._column,
+            source,
+            (sketch_column, sketch_source),
+            report,
+            all_rows=all_rows,
+            batch_rows=batch_rows,
         ) as backfill:
             return backfill.run(workers)
 
     def verify_texts(
         self,
-        source: str | Mapping[str, int],
+        source: str | Mapping[str, int] | None = None,
         *,
         sketch_column: str | None = None,
+        sketch_source: str | None = None,
         sample: int | None = 10_000,
         named: int = 20,
         workers: int | None = None,
@@ -398,11 +423,11 @@ class SearchIndex:
         """Compute the fingerprints of a sample of rows again from their texts, and compare; write nothing.
 
         This finds rows whose text was changed by a program that did not update the fingerprint, and rows with a
-        text and no fingerprint. With `sketch_column`, it compares the sketches of a single source, too. `sample`
+        text and no fingerprint. With `sketch_column`, it compares the sketches, too. `sample`
         is the number of rows, from random pages; None stands for all rows. The result names the first `named`
         rows that differ. If no column was given, it compares each index of the table, as for the words of a wide
-        fingerprint. `source`, `workers`, `report` and errors as for `backfill`, which writes the right values:
-        with `all_rows` those of stale rows, too.
+        fingerprint. `source`, `sketch_source`, `workers`, `report` and errors as for `backfill`, which writes the
+        right values: with `all_rows` those of stale rows, too.
         """
         if sample is not None and not 1 <= sample < 2**63:
             raise UsageError(f"sample must be from 1 to 2**63 - 1, or None for all rows, not {sample}")
@@ -410,7 +435,7 @@ class SearchIndex:
             columns = connection.execute(_COLUMNS, {"table": self._table, "column": self._column}).scalars().all()
         rows, differing, findings = 0, 0, list[Finding]()
         for number, column in enumerate(columns or [self._column]):
-            sketched = None if number else sketch_column
+            sketched = (None, None) if number else (sketch_column, sketch_source)
             part = report and _part(report, number, max(len(columns), 1))
             with self._backfill("verify_texts", column, source, sketched, part, all_rows=True) as comparison:
                 compared = comparison.compare(sample, max(named - len(findings), 0), workers)
@@ -423,18 +448,16 @@ class SearchIndex:
         self,
         function: str,
         column: str | None,
-        source: str | Mapping[str, int],
-        sketch_column: str | None,
+        source: str | Mapping[str, int] | None,
+        sketched: tuple[str | None, str | None],
         report: Report | None,
         *,
         all_rows: bool,
         batch_rows: int = 1_000,
     ) -> Iterator[Backfill]:
         engine = check_engine(self._bind, function)
-        weights = {source: 1} if isinstance(source, str) else dict(source)
-        if not weights:
-            raise UsageError("source must name at least one column")
-        simhash_parts([("", weight) for weight in weights.values()])
+        weights = None if source is None else dict(Sources.of(source, None).weights)
+        sketch_column, sketch_source = sketched
         with sqlalchemy_errors(), engine.connect().execution_options(**READ_COMMITTED) as connection:
             with connection.begin():
                 target = find_target(connection, self._table, column, sketch_column)
@@ -442,6 +465,7 @@ class SearchIndex:
                     connection,
                     target,
                     weights,
+                    sketch_source,
                     self._recipe,
                     all_rows=all_rows,
                     batch_rows=batch_rows,
@@ -453,7 +477,7 @@ class SearchIndex:
         self,
         connection: Connection,
         fingerprint: OneFingerprint | NotGiven,
-        text: str | None,
+        text: Text | None,
         distance: int | None,
         read_index: Select[Any] = _RECIPE,
     ) -> dict[str, object]:
@@ -462,17 +486,20 @@ class SearchIndex:
         if isinstance(fingerprint, NotGiven):
             if text is None:
                 raise UsageError("pass either a fingerprint or text=")
-            column, recipe = self._read_recipe(connection, read_index)
-            fingerprint = simhash(text, recipe)
+            column, recipe, sources = self._describe(connection, read_index)
+            fingerprint = fingerprint_text(text, sources, recipe, f"{self._table}({column})")
         elif text is not None:
             raise UsageError("pass either a fingerprint or text=, not both")
         return _parameters(self._table, column, self._scope, distance, to_bigint(fingerprint))
 
-    def _read_recipe(self, connection: Connection, read_index: Select[Any] = _RECIPE) -> tuple[str, Recipe]:
-        """Return the column and the recipe of the index."""
+    def _describe(
+        self, connection: Connection, read_index: Select[Any] = _RECIPE
+    ) -> tuple[str, Recipe, Sources | None]:
+        """Return the column, the recipe and, if they are known, the sources of the index."""
         parameters = {"in_table": self._table, "of_column": self._column}
-        column, found = connection.execute(read_index, parameters).one()
-        return column, agreed_recipe(found, self._recipe, f"{self._table}({column})")
+        column, found, weights = connection.execute(read_index, parameters).one()
+        recipe = agreed_recipe(found, self._recipe, f"{self._table}({column})")
+        return column, recipe, Sources.of(weights, recipe) if weights else None
 
     def _results(
         self, row: type[Row], search: Callable[..., Iterator[Batch]], distance: int | None

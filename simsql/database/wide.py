@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, text
 from simsql.columns import OneFingerprint
 from simsql.database.connect import begin
 from simsql.database.index_spec import check_distance
-from simsql.database.search_index import SearchIndex
+from simsql.database.search_index import SearchIndex, Text
 from simsql.database.transfer import (
     NOT_GIVEN,
     NotGiven,
@@ -18,7 +18,6 @@ from simsql.database.transfer import (
     to_bigint,
 )
 from simsql.errors import UsageError
-from simsql.fingerprint import simhash
 
 _NEAR_WIDE = text(
     "SELECT fingerprint, distance FROM simsql.near_wide(CAST(:table AS regclass), CAST(:words AS bigint[]),"
@@ -40,7 +39,7 @@ def near_wide(
     fingerprint: Sequence[OneFingerprint] | NotGiven | None = NOT_GIVEN,
     *,
     distance: int,
-    text: str | None = None,
+    text: Text | None = None,
     scope: Scope | None = None,
 ) -> list[WideMatch]:
     """Return all words of live rows that differ from those of `fingerprint` in at most `distance` bits together.
@@ -57,13 +56,13 @@ def near_wide(
         raise UsageError("pass either a fingerprint or text=")
     with begin(engine_or_connection) as connection:
         if text is not None:
-            recipes = [SearchIndex(connection, table, column).recipe() for column in columns]
-            if len({recipe.id for recipe in recipes}) < len(recipes):
+            indexes = [SearchIndex(connection, table, column) for column in columns]
+            if len({index.recipe().id for index in indexes}) < len(indexes):
                 raise UsageError(
                     "text= needs indexes that name the recipe of each word: create them with recipe=Recipe(word=1)"
                     " and so on, or pass the words"
                 )
-            fingerprint = [simhash(text, recipe) for recipe in recipes]
+            fingerprint = [index.fingerprint(text) for index in indexes]
         assert not isinstance(fingerprint, NotGiven)  # noqa: S101 - for mypy
         parameters = {
             "table": table,

@@ -52,6 +52,7 @@ class SimhashField(models.BigIntegerField):
         **options: Any,
     ) -> None:
         self.source = source
+        self.names_recipe = recipe is not None
         self.recipe_id, self.recipe = _read_recipe(recipe)
         self.sources: Any = None if source is None else Sources.of(source, self.recipe)
         options = {"null": True, "blank": True, **({} if source is None else {"editable": False}), **options}

@@ -12,11 +12,11 @@ from simsql.django.fields import SimhashField
 from simsql.errors import UsageError
 
 # Each in one line: sqlmigrate prints them.
-_CREATE = "SELECT simsql.create_index(%(simhash_table)s, %(simhash_column)s%(simhash_options)s)"
-_BUILD = "CALL simsql.build(%(simhash_table)s, %(simhash_column)s%(simhash_options)s)"
+_SOURCES = ", sources => jsonb_build_object(%(simhash_sources)s)"
+_CREATE = "SELECT simsql.create_index(%(simhash_table)s, %(simhash_column)s%(simhash_options)s"
+_BUILD = "CALL simsql.build(%(simhash_table)s, %(simhash_column)s%(simhash_options)s"
 _DROP = "SELECT simsql.drop_index(%(simhash_table)s, %(simhash_column)s)"
-_FOLLOW = "SELECT simsql.clear_on_change(%(simhash_table)s, %(simhash_column)s, ARRAY[%(simhash_sources)s])"
-# There may be no trigger: a field can gain a source later.
+# There may be no trigger: a field can gain a source later. Or one that is not the index's, as 0.2.0 created it.
 _UNFOLLOW = (
     "SELECT simsql.drop_clear_on_change(%(simhash_table)s, %(simhash_column)s)"
     " WHERE EXISTS (SELECT FROM simsql._clearing_triggers(%(simhash_table)s, %(simhash_column)s))"
@@ -25,6 +25,10 @@ _UNFOLLOW = (
 _REPAIR = (
     "SELECT count(*) FROM simsql.repair(%(simhash_table)s)"
     " WHERE EXISTS (SELECT FROM simsql.registry WHERE table_id = %(simhash_table)s)"
+)
+_ALTER = (
+    f"SELECT simsql.alter_index(table_id, column_name{_SOURCES})"  # noqa: S608 - constants
+    " FROM simsql.registry WHERE table_id = %(simhash_table)s AND column_name = %(simhash_column)s"
 )
 
 
@@ -41,8 +45,8 @@ class SimhashIndex(models.Index):
         "tables", or "expression" for B-trees on the table itself; by default, "expression" for partitioned tables
         and "tables" for others.
 
-    If the field has a source, the index also creates the triggers of `simsql.clear_on_change`. Raises ValueError
-    for a distance out of range or an unknown storage.
+    If the field has a source, the index knows it, and clears a fingerprint whose text alone changes. Raises
+    ValueError for a distance out of range or an unknown storage.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class SimhashIndex(models.Index):
             )
         self._check_installed(model, schema_editor)
         statement = super().create_sql(model, schema_editor, using, **options)
-        templates = [str(statement.template), _CREATE, *([_FOLLOW] if self._sources(model) else [])]
+        templates = [str(statement.template), _CREATE + self._sources_part(model)]
         return Statement("; ".join(templates), **statement.parts, **self._parts(model, schema_editor))
 
     def remove_sql(self, model: Any, schema_editor: Any, **options: Any) -> Statement:
@@ -97,7 +101,7 @@ class SimhashIndex(models.Index):
         # A build that was interrupted goes on.
         btree = str(statement.template).replace("CONCURRENTLY", "CONCURRENTLY IF NOT EXISTS")
         parts = {**statement.parts, **self._parts(model, schema_editor)}
-        return [Statement(part, **parts) for part in (btree, _BUILD, *([_FOLLOW] if self._sources(model) else []))]
+        return [Statement(part, **parts) for part in (btree, _BUILD + self._sources_part(model))]
 
     def unfollow_sql(self, model: Any, schema_editor: Any) -> Statement:
         """Return the statement that drops the triggers, which would prevent a change of the columns' types."""
@@ -105,7 +109,7 @@ class SimhashIndex(models.Index):
 
     def repair_sql(self, model: Any, schema_editor: Any) -> Statement:
         """Return the statements that adapt the index, and the triggers, to new names and types."""
-        templates = [_REPAIR, *([_FOLLOW] if self._sources(model) else [])]
+        templates = [_REPAIR, *([_ALTER] if self._sources(model) else [])]
         return Statement("; ".join(templates), **self._parts(model, schema_editor))
 
     def _check_installed(self, model: Any, schema_editor: Any) -> None:
@@ -121,7 +125,7 @@ class SimhashIndex(models.Index):
                 )
 
     def _parts(self, model: Any, schema_editor: Any) -> dict[str, Any]:
-        table, quote = model._meta.db_table, schema_editor.quote_name
+        table, quote, sources = model._meta.db_table, schema_editor.quote_name, self._sources(model)
         column = model._meta.get_field(self.field)
         options: dict[str, object] = {"distance": self.distance}
         if isinstance(column, SimhashField):
@@ -136,17 +140,21 @@ class SimhashIndex(models.Index):
             # As references, because Django may rename the table or the column before it runs the statement.
             "simhash_table": Table(table, lambda name: f"{_literal(quote(name))}::regclass"),
             "simhash_column": Columns(table, [column.column], _literal),
-            "simhash_sources": Columns(table, self._sources(model), _literal),
+            "simhash_sources": Columns(table, list(sources), _literal, [f", {sources[name]}" for name in sources]),
             "simhash_options": given,
         }
 
-    def _sources(self, model: Any) -> list[str]:
-        """Return the columns of the sources."""
+    def _sources_part(self, model: Any) -> str:
+        """Return the end of a call: the sources, if there are any."""
+        return f"{_SOURCES if self._sources(model) else ''})"
+
+    def _sources(self, model: Any) -> dict[str, int]:
+        """Return the columns of the sources with their weights."""
         field = model._meta.get_field(self.field)
-        names = field.sources.names if isinstance(field, SimhashField) and field.sources else ()
+        weights = field.sources.weights if isinstance(field, SimhashField) and field.sources else ()
         # In a migration that renames a source, the field has the old name for a moment.
         known = {other.name: other.column for other in model._meta.local_concrete_fields}
-        return [known[name] for name in names if name in known]
+        return {known[name]: weight for name, weight in weights if name in known}
 
 
 def _literal(value: object) -> str:

@@ -95,7 +95,12 @@ class Near(Expression):
                 f"simsql._of_recipe({sql}, CAST(%s AS regclass), CAST(%s AS text), CAST(%s AS text),"
                 " CAST(%s AS text))"
             )
-            parameters += [table, field.column, field.recipe_id, other_recipes(field.recipe_id)]
+            parameters += [
+                table,
+                field.column,
+                field.recipe_id,
+                other_recipes(field.recipe_id, is_named=field.names_recipe),
+            ]
         sql = f"simsql.{function}(CAST(%s AS regclass), {sql}, CAST(%s AS integer), CAST(%s AS text)"
         parameters = [table, *parameters, self.distance, field.column]
         if self.scope:

@@ -70,6 +70,8 @@ def load_documents(
     # The source may be slow.
     connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
     target = find_loaded_columns(connection, table, column, sketch_column)
+    if text_column is not None:
+        target.weights({text_column: 1})
     columns = [name for name in (id_column, text_column) if name is not None]
     empty = 0
 

@@ -1,6 +1,7 @@
 """SQL that columns, indexes, searches and migrations share: tables, calls of search functions, DDL elements."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy import (
@@ -35,6 +36,7 @@ from simsql.columns import OneFingerprint
 from simsql.database.index_spec import IndexSpec, Storage, check_distance
 from simsql.errors import UsageError
 from simsql.hamming._checks import is_missing
+from simsql.sqlalchemy.sources import source_columns
 
 # A fingerprint in any of its forms, an expression with one, or None or a masked element for a text without words.
 FingerprintArgument: TypeAlias = OneFingerprint | SQLColumnExpression[Any]
@@ -214,11 +216,19 @@ def _as_held(value: Any, of_table: Column[Any]) -> ColumnElement[Any]:
 
 
 class DeclaredIndex(NamedTuple):
-    """A simhash index as a model declares it, with column names and recipe filled in."""
+    """A simhash index as the model of a table declares it, with column names and recipe filled in."""
 
-    spec: IndexSpec
+    given: IndexSpec
     names_recipe: bool
     """Whether the model names the recipe; else it is the default one."""
+    table: Table
+
+    @property
+    def spec(self) -> IndexSpec:
+        """The description, with the sources of the column if the model does not name them."""
+        of_column = [column for column in self.table.columns if column.name == self.given.column]
+        sources = of_column and not self.given.sources and source_columns(of_column[0])
+        return replace(self.given, sources=tuple(sources.items())) if sources else self.given
 
 
 _NO_SCHEMA = "3F000"  # the SQLSTATE invalid_schema_name
@@ -253,9 +263,10 @@ class CreateSimhashIndex(SimhashIndexDDL):
 
     def call(self, table: TableName) -> tuple[str, ClauseElement]:
         """Return the statement as a keyword and an expression."""
+        arguments = DeclaredIndex(self.spec, self.names_recipe, *table.named).spec.arguments()
         if self.concurrently:
-            return "CALL ", func.simsql.build(table, *self.spec.arguments())
-        return "SELECT ", func.simsql.create_index(table, *self.spec.arguments())
+            return "CALL ", func.simsql.build(table, *arguments)
+        return "SELECT ", func.simsql.create_index(table, *arguments)
 
     def __call__(self, target: Any, bind: Any, **options: Any) -> None:
         """Create the index as a listener of its table; UsageError without simsql in the database."""
@@ -316,4 +327,4 @@ def declared_indexes(table: Table) -> Iterator[DeclaredIndex]:
     """Yield the simhash indexes that a table declares."""
     for listener in table.dispatch.after_create:
         if isinstance(listener, CreateSimhashIndex):
-            yield DeclaredIndex(listener.spec, listener.names_recipe)
+            yield DeclaredIndex(listener.spec, listener.names_recipe, table)

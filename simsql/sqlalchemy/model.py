@@ -157,9 +157,11 @@ def as_query(
     if isinstance(fingerprint, NotGiven):
         if text is None:
             raise ArgumentError("pass either a fingerprint or text=")
-        found = _find_recipe(searched, recipe)
+        named = _named_recipe(searched)
+        found = _find_recipe(searched, recipe, named)
         given = literal(_fingerprint_of(text, searched, found), Fingerprint())
-        return of_recipe(given, root_column(searched), found)
+        is_named = recipe is not None or named is not None
+        return of_recipe(given, root_column(searched), found, is_named=is_named)
     if text is not None:
         raise ArgumentError("pass either a fingerprint or text=, not both")
     if recipe is not None:
@@ -178,12 +180,13 @@ def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Re
         raise ArgumentError(str(error)) from None
 
 
-def _find_recipe(searched: ColumnElement[Any], given: Recipe | None) -> Recipe:
+def _find_recipe(searched: ColumnElement[Any], given: Recipe | None, named: str | None) -> Recipe:
     """Return the recipe of a column: the given one, or that of its type or its index, or the default one."""
-    if given is None and isinstance(searched.type, Fingerprint) and searched.type.known_recipe:
-        return searched.type.recipe
+    of_type = isinstance(searched.type, Fingerprint) and searched.type.known_recipe is not None
+    if given is None and (of_type or named is None):
+        return searched.type.recipe if isinstance(searched.type, Fingerprint) else DEFAULT_RECIPE
     try:
-        return agreed_recipe(_known_recipe(searched), given, str(searched))
+        return agreed_recipe(_known_recipe(searched) or DEFAULT_RECIPE.id, given, str(searched))
     except UsageError as error:
         raise ArgumentError(str(error)) from None
 
@@ -200,12 +203,18 @@ def _check_comparable(one: ColumnElement[Any], other: ColumnElement[Any]) -> Non
 
 def _known_recipe(expression: ColumnElement[Any]) -> str | None:
     """Return the id of the recipe of an expression's type, or of the index on its column."""
-    if isinstance(expression.type, Fingerprint) and expression.type.known_recipe:
-        return expression.type.known_recipe
+    of_type = expression.type.known_recipe if isinstance(expression.type, Fingerprint) else None
+    return of_type or _named_recipe(expression)
+
+
+def _named_recipe(expression: ColumnElement[Any]) -> str | None:
+    """Return the id of the recipe that a model names for a column or its index."""
+    if isinstance(expression.type, Fingerprint) and expression.type.names_recipe:
+        return expression.type.recipe.id
     for column in root_columns(expression):
         for index in declared_indexes(column.table):
-            if index.spec.column == column.name and index.names_recipe:
-                return index.spec.recipe
+            if index.given.column == column.name and index.names_recipe:
+                return index.given.recipe
     return None
 
 
@@ -226,6 +235,9 @@ class SimhashIndex(SchemaItem):
     storage
         "tables", or "expression" for B-trees on the table itself; by default, "expression" for partitioned tables
         and "tables" for others.
+    sources
+        The key of the column of the texts, or several with their weights; by default, the sources of the column's
+        `Fingerprint`. They are stored with the index, which clears a fingerprint whose text alone changes.
 
     `metadata.create_all` and `drop_all` create and drop the index with its table, in PostgreSQL only. The B-tree
     on the scope columns and the column becomes an ordinary Index of the table, named by the naming convention for
@@ -247,10 +259,9 @@ class SimhashIndex(SchemaItem):
         scope: Sequence[str] = (),
         recipe: Recipe | str | None = None,
         storage: Storage | None = None,
+        sources: str | Mapping[str, int] | None = None,
     ) -> None:
-        self.spec = IndexSpec(
-            column, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage
-        )
+        self.spec = IndexSpec(column, distance, design, recipe, scope, storage, sources)
         """The given arguments. Columns are named by their keys; the recipe is None if none was given."""
 
     @staticmethod
@@ -279,8 +290,12 @@ class SimhashIndex(SchemaItem):
             column=str(column.name),
             recipe=recipe or fingerprint.recipe.id,
             scope=tuple(str(member.name) for member in scope),
+            sources=tuple(
+                (str(table_column(parent, name, "SimhashIndex, sources").name), weight)
+                for name, weight in self.spec.sources
+            ),
         )
-        if any(other.column == spec.column for other in self.of(parent)):
+        if any(other.given.column == spec.column for other in declared_indexes(parent)):
             raise ArgumentError(f"SimhashIndex: table {parent.fullname} already has one on column {spec.column!r}")
         create = CreateSimhashIndex(spec, names_recipe=recipe is not None or fingerprint.names_recipe)
         drop = DropSimhashIndex(spec.column, if_exists=True)

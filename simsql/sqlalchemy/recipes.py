@@ -14,12 +14,18 @@ from simsql.sqlalchemy.sources import is_sketch
 _TRANSLATION = "schema_translate_map"
 
 
-def of_recipe(fingerprint: ColumnElement[int], indexed: Column[Any], recipe: Recipe) -> ColumnElement[int]:
-    """Return the fingerprint of a text as an expression that raises an error if the index has another recipe."""
+def of_recipe(
+    fingerprint: ColumnElement[int], indexed: Column[Any], recipe: Recipe, *, is_named: bool
+) -> ColumnElement[int]:
+    """Return the fingerprint of a text as an expression that raises an error if the index has another recipe.
+
+    So does an index with an unknown recipe, unless the caller or the model names theirs.
+    """
+    others = other_recipes(recipe.id, is_named=is_named)
     return func.simsql._of_recipe(
         fingerprint,
         TableName(indexed.table),
-        *(literal(value, Text()) for value in (str(indexed.name), recipe.id, other_recipes(recipe.id))),
+        *(literal(value, Text()) for value in (str(indexed.name), recipe.id, others)),
         type_=fingerprint.type,
     )
 

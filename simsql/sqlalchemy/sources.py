@@ -1,10 +1,13 @@
 """What a table of SQLAlchemy knows of the sources of its columns."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import ClauseElement, Column
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import configure_mappers
 
 from simsql.database.sources import Sources
 
@@ -34,6 +37,26 @@ def is_sketch(column: Column[Any]) -> bool:
     """Return whether a column is one of sketches with a source."""
     sources = getattr(column.type, "sources", None)
     return isinstance(sources, Sources) and sources.recipe is None
+
+
+def source_columns(column: Column[Any]) -> dict[str, int] | None:
+    """Return the names of the columns whose texts a column of a model is computed from, with their weights.
+
+    None if it has no source, or one that is not a column of its table. So it is with generated columns, which
+    PostgreSQL computes after the triggers that could clear a fingerprint.
+    """
+    sources = getattr(column.type, "sources", None)
+    if not isinstance(sources, Sources):
+        return None
+    known = column.table.columns
+    if any(source_key(column, name) not in known for name in sources.names):
+        # A source is the name of an attribute. Only the mapper knows its column.
+        with suppress(SQLAlchemyError):
+            configure_mappers()
+    found = [(known.get(source_key(column, name)), weight) for name, weight in sources.weights]
+    if any(each is None or each.computed is not None for each, _ in [(column, 1), *found]):
+        return None
+    return {str(each.name): weight for each, weight in found if each is not None}
 
 
 # The keys of source columns by the names of their attributes, for every mapped fingerprint column.

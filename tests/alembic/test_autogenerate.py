@@ -8,7 +8,9 @@ from catalog import objects_of_database
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text, select
 from upgrades import RELEASED
 
-from simsql import DEFAULT_RECIPE, Design, Recipe
+from simsql import DEFAULT_RECIPE, Design, Recipe, sketch
+from simsql.database import SearchIndex, from_bigint
+from simsql.fingerprint import simhash_parts
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, Sketch
 
 FIRST = [("public.article", "fingerprint", 3, (4, 1, 0), DEFAULT_RECIPE.id, [])]
@@ -39,7 +41,7 @@ def test_a_table_gains_a_column_of_sketches(project):
     assert revision.names == (["add_column"], ["drop_column"])
     assert "sa.Column('sketch', simsql.sqlalchemy.Sketch()" in revision.text
     assert revision.text.count("import simsql.sqlalchemy\n") == 1
-    filling = "# Fill it in afterwards: simsql backfill article --text-column body --sketch-column sketch\n"
+    filling = "# Fill it in afterwards: simsql backfill article --text-column COLUMN --sketch-column sketch=body\n"
     assert revision.text.count(filling) == revision.text.count("# Fill it in") == 1
     project.downgrade("-1")
     project.metadata = models()
@@ -53,6 +55,76 @@ def test_another_distance_leaves_what_clears_stale_fingerprints(indexed):
     indexed.execute("INSERT INTO article (id, body, fingerprint) VALUES (1, 'old', 5)")
     indexed.execute("UPDATE article SET body = 'new'")
     assert indexed.execute("SELECT fingerprint FROM article") == [(None,)]
+
+
+def weighted(*items: object, **weights: int) -> MetaData:
+    """Articles whose fingerprints come from these columns, and an index on them."""
+    metadata = MetaData()
+    columns = (Column("id", BigInteger, primary_key=True), Column("title", Text), Column("body", Text))
+    source = Column("fingerprint", Fingerprint(source=weights))
+    Table("article", metadata, *columns, source, SimhashIndex("fingerprint"), *items)
+    return metadata
+
+
+def test_a_migration_stores_the_sources_and_its_comment_fills_both_columns_right(bare_project):
+    bare_project.metadata = MetaData()
+    columns = (Column("id", BigInteger, primary_key=True), Column("title", Text), Column("body", Text))
+    Table("article", bare_project.metadata, *columns)
+    bare_project.migrate()
+    bare_project.execute(
+        "INSERT INTO article SELECT n, 'the title ' || n, 'a body of words ' || n FROM generate_series(1, 9) AS n"
+    )
+    bare_project.metadata = weighted(Column("sketch", Sketch(source="body")), title=3, body=1)
+    revision = bare_project.migrate()
+    assert revision.upgrade[-1] == (
+        "op.create_simhash_index('article', 'fingerprint', distance=3, recipe='words12-log-1',"
+        " sources={'body': 1, 'title': 3})"
+    )
+    assert "# Fill it in afterwards: simsql backfill article --sketch-column sketch=body\n" in revision.text
+    index = SearchIndex(bare_project.engine, "article")
+    assert index.backfill(sketch_column="sketch", sketch_source="body").written == 9
+    for title, body, made, sketched in bare_project.execute(
+        "SELECT title, body, fingerprint, sketch FROM article"
+    ):
+        assert from_bigint(made) == simhash_parts([(title, 3), (body, 1)])
+        assert from_bigint(sketched) == sketch(body)
+    bare_project.execute("UPDATE article SET title = 'another' WHERE id = 1")
+    assert bare_project.execute("SELECT id FROM article WHERE fingerprint IS NULL") == [(1,)]
+    bare_project.downgrade("0001")
+    bare_project.upgrade()
+
+
+def test_other_sources_are_a_change_and_unknown_ones_are_none(bare_project):
+    bare_project.metadata = weighted(title=3, body=1)
+    bare_project.migrate()
+    bare_project.execute("INSERT INTO article VALUES (1, 'a title', 'a body', 5)")
+    for other in ({"title": 2, "body": 1}, {"body": 1}):
+        bare_project.metadata = weighted(**other)
+        names = ["drop_simhash_index", "clear_fingerprints", "create_simhash_index"]
+        revision = bare_project.migrate()
+        assert revision.names == (names, names)
+        assert "# The fingerprints come from other texts than before, so the column is cleared.\n" in revision.text
+        assert "simsql backfill article --column fingerprint\n" in revision.text
+        assert bare_project.execute("SELECT sources, recipe FROM simsql.indexes") == [(other, "words12-log-1")]
+    assert bare_project.execute("SELECT fingerprint FROM article") == [(None,)]
+    bare_project.metadata = weighted(body=9)  # the weight of one text says nothing
+    assert bare_project.differences() == []
+    # Nobody has named them, as in an index that 0.2.0 created.
+    bare_project.execute("SELECT simsql.alter_index('article', sources => '{}')")
+    assert bare_project.differences() == []
+    bare_project.downgrade()
+
+
+def test_a_renamed_source_is_no_other_one(bare_project):
+    bare_project.metadata = weighted(title=3, body=1)
+    bare_project.migrate()
+    bare_project.execute("ALTER TABLE article RENAME body TO content; ALTER TABLE article RENAME title TO body")
+    metadata = MetaData()
+    columns = (Column("id", BigInteger, primary_key=True), Column("body", Text), Column("content", Text))
+    made = Column("fingerprint", Fingerprint(source={"body": 3, "content": 1}))
+    Table("article", metadata, *columns, made, SimhashIndex("fingerprint"))
+    bare_project.metadata = metadata
+    assert bare_project.differences() == []
 
 
 def test_an_existing_table_gains_its_first_index(bare_project):

@@ -54,7 +54,7 @@ def test_the_histories_do_not_touch_each_other(bare_project):
     assert bare_project.execute("TABLE alembic_version") == [("0002",)]
     status = read_status(bare_project.engine)
     assert status.revision == status.newest_revision
-    assert bare_project.indexes() == [("public.article", "fingerprint", 3, (4, 1, 0), None, [])]
+    assert bare_project.indexes() == [("public.article", "fingerprint", 3, (4, 1, 0), "words12-log-1", [])]
     bare_project.downgrade("0001")
     assert bare_project.execute("TABLE alembic_version") == [("0001",)]
     bare_project.downgrade()

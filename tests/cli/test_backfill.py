@@ -74,7 +74,34 @@ def test_sketches_are_filled_with_the_fingerprints(posts, database_url):
     assert found == expected | {"none": None, "null": None}
     assert fingerprints(posts)["p7"] == 5
     found = run("backfill", "post", "--text-column", "title", *options)
-    found.failed(2, "a sketch is of one text, not of title, body: omit sketch_column")
+    found.failed(2, "a sketch is of one text, not of title, body: name the column of that text")
+
+
+def test_an_index_that_knows_its_sources_needs_no_options(posts, database_url):
+    posts.execute("ALTER TABLE post ADD sketch bigint; UPDATE post SET title = 'title ' || slug, fp = NULL")
+    options = ["--database", database_url]
+    run("backfill", "post", *options).failed(2, "nobody has named the columns of the texts")
+    said = run("index", "alter", "post", "--source", "title=3", "--source", "body", *options).done()
+    assert said.lines == ["simhash index on post: altered"]
+    for wrong in (["--text-column", "body"], ["--text-column", "title", "--text-column", "body"]):
+        refused = run("backfill", "post", *wrong, *options)
+        refused.failed(2, "the fingerprints in post(fp) come from body=1 and title=3, as its simhash index says")
+    run("backfill", "post", "--sketch-column", "sketch", *options).failed(2, "a sketch is of one text, not of")
+    run("backfill", "post", "--sketch-column", "sketch=body", *options).done()
+    for title, body, made, sketched in posts.execute("SELECT title, body, fp, sketch FROM post").fetchall():
+        parts = [(part, weight) for part, weight in ((title, 3), (body, 1)) if part is not None]
+        expected = (simhash_parts(parts), None if body is None else sketch(body))
+        assert (made, sketched) == tuple(value if value is None else to_bigint(value) for value in expected)
+    right = ["--texts", "--sample", "0", "--sketch-column", "sketch=body", *options]
+    run("index", "verify", "post", *right).done()
+    posts.execute("UPDATE post SET body = 'changed' WHERE slug = 'p7'")
+    found = run("index", "verify", "post", "--texts", "--sample", "0", "--format", "csv", *options)
+    assert found.code == 1
+    assert "simsql backfill post --column fp" in found.lines[1]
+    assert run("backfill", "post", *options).done().lines[0] == "Fingerprinted 1 row"
+    run("load", "post", "-", "--text-column", "body", *options, stdin=b"{}").failed(
+        2, "come from body=1 and title=3"
+    )
 
 
 def test_rows_that_others_write_are_counted(posts, database_url):

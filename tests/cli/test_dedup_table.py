@@ -68,7 +68,7 @@ def test_decisions_are_those_about_the_same_texts_in_files(connection, database_
     connection.execute(
         'CREATE TABLE article (id text COLLATE "C" PRIMARY KEY, body text, fingerprint bigint, sketch bigint)'
     )
-    connection.execute("SELECT simsql.create_index('article', 'fingerprint')")
+    connection.execute("SELECT simsql.create_index('article', 'fingerprint', recipe => 'words12-log-1')")
     columns = ["--id-column", "id", "--text-column", "body", "--database", database_url]
     run("load", "article", lines, *columns, *(["--sketch-column", "sketch"] if "sketch" in numbers else [])).done()
     pages = tmp_path / "table.html", tmp_path / "files.html"

@@ -276,8 +276,9 @@ def test_fingerprints_and_sketches_of_other_texts_are_named(connection, database
 
 
 def test_what_texts_need():
-    for arguments in (["--texts"], ["article", "--texts"], ["article", "--text-column", "body"]):
+    for arguments in (["--texts"], ["article", "--texts", "--repair"]):
         run("index", "verify", *arguments).failed(2, "--texts compares the rows of one table")
-    run("index", "verify", "article", "--sketch-column", "sketch").failed(
-        2, "--sketch-column and --recipe need --texts"
-    )
+    for option in ("--sketch-column", "--text-column"):
+        run("index", "verify", "article", option, "body").failed(
+            2, "--text-column, --sketch-column and --recipe need --texts"
+        )

@@ -21,7 +21,7 @@ def posts(connection):
     connection.execute(
         "CREATE TABLE post (number bigint GENERATED ALWAYS AS IDENTITY, slug text UNIQUE, body text, fp bigint)"
     )
-    connection.execute("SELECT simsql.create_index('post', 'fp')")
+    connection.execute("SELECT simsql.create_index('post', 'fp', recipe => 'words12-log-1')")
     return connection
 
 

@@ -68,7 +68,8 @@ def test_without_a_command_there_is_help():
         (["frobnicate"], "no such command 'frobnicate'; see simsql --help"),
         (["index", "frobnicate"], "no such command 'frobnicate'; see simsql index --help"),
         (["near"], "missing argument 'TABLE'; see simsql near --help"),
-        (["backfill", "article"], "missing option '--text-column'; see simsql backfill --help"),
+        (["dedup-table", "article"], "missing option '--text-column'; see simsql dedup-table --help"),
+        (["index", "alter", "article"], "say what the fingerprints are: --recipe, --source or both"),
         (
             ["fingerprint", ".", "--encode", "octal"],
             "'octal' is not one of 'decimal', 'hex', 'signed', 'bits'",

@@ -75,7 +75,7 @@ def test_indexes_and_searches(pooled, connection):
 
 @pytest.mark.usefixtures("post")
 def test_documents(pooled, tmp_path, connection, monkeypatch):
-    connection.execute("SELECT simsql.create_index('post', 'fp')")
+    connection.execute("SELECT simsql.create_index('post', 'fp', recipe => 'words12-log-1')")
     texts = {f"d{number}": f"a text with the number {number // 2} and more words" for number in range(40)}
     documents = write_lines(tmp_path / "documents.jsonl", texts)
     loaded = pooled("load", "post", documents, "--id-column", "id", "--text-column", "body")

@@ -24,7 +24,7 @@ FRESH = f"""
     {NO_INDEX}
     TRUNCATE article RESTART IDENTITY;
     INSERT INTO article (body, fingerprint) SELECT 'text ' || f, f FROM unnest(ARRAY[0, 7, 63, -1, -2]) AS f;
-    SELECT simsql.create_index('article', 'fingerprint');
+    SELECT simsql.create_index('article', 'fingerprint', recipe => 'words12-log-1');
 """
 
 
@@ -83,6 +83,7 @@ CASES = {
     "index verify": Case(DATABASE, silent=True),
     "index verify --repair": Case(f"article {DATABASE}", silent=True),
     "index set-default": Case(f"article fingerprint {DATABASE}"),
+    "index alter": Case(f"article --recipe words12-log-1 {DATABASE}"),
     "index change-storage": Case(f"article expression {DATABASE}", ("index",), FRESH),
     "index drop": Case(f"article {DATABASE}", before=FRESH, silent=True),
 }

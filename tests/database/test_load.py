@@ -331,7 +331,8 @@ def test_without_an_index_the_column_is_named(connection, database):
 
 
 def test_of_two_indexes_the_column_says_which(articles, database):
-    articles.execute("ALTER TABLE article ADD COLUMN title bigint; SELECT simsql.create_index('article', 'title')")
+    articles.execute("ALTER TABLE article ADD COLUMN title bigint")
+    articles.execute("SELECT simsql.create_index('article', 'title', recipe => 'words12-log-1')")
     with database.begin() as transaction:
         with pytest.raises(UsageError, match=r"several simhash indexes \(fingerprint, title\)"):
             load_rows(transaction, "article", ["body"], [["a b c"]], text_column="body")

@@ -134,10 +134,14 @@ def test_odd_names_are_searched(articles):
     assert SearchIndex(articles, quoted, column).recipe() == DEFAULT_RECIPE
 
 
-def test_the_recipe_of_an_index_that_named_none_is_the_default(articles, index):
+def test_the_recipe_of_an_index_that_named_none_is_unknown(articles, index):
     articles.execute(text("SELECT simsql.drop_index('article')"))
     articles.execute(text("SELECT simsql.create_index('article', 'fingerprint')"))
-    assert index.recipe() == DEFAULT_RECIPE
+    with pytest.raises(
+        UsageError, match=r"nobody has named the recipe of the simhash index on article\(fingerprint\)"
+    ):
+        index.recipe()
+    assert SearchIndex(articles, "article", recipe=DEFAULT_RECIPE).recipe() == DEFAULT_RECIPE
     assert index.near(2**64 - 1, 0) == [(2**64 - 1, 0)]
 
 

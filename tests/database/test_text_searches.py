@@ -9,8 +9,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from simsql import DEFAULT_RECIPE, Recipe, UsageError, simhash
-from simsql.database import SearchIndex, create_index, from_bigint, load_rows, to_bigint
-from simsql.fingerprint import IdfTable
+from simsql.database import SearchIndex, alter_index, create_index, from_bigint, load_rows, to_bigint
+from simsql.fingerprint import IdfTable, simhash_parts
 
 TRIGRAMS = Recipe(tokens="characters", shingles=(3,))
 WEIGHED = replace(DEFAULT_RECIPE, idf=IdfTable(np.zeros(0, np.uint64), np.zeros(0, np.int32), 3))
@@ -89,8 +89,38 @@ def test_either_a_fingerprint_or_a_text(articles, find):
     for nothing in ({}, {"distance": 3}, {"text": None}):
         with pytest.raises(UsageError, match="pass either a fingerprint or text="):
             find(index, **nothing)
-    with pytest.raises(TypeError, match=r"^text must be a str, not dict$"):
+    with pytest.raises(TypeError, match=r"^text must be a str, not int$"):
+        find(index, text=5)
+    with pytest.raises(UsageError, match=r"^article\(f\) has no source: pass text= as one str$"):
         find(index, text={"body": "five"})
+
+
+@finders
+def test_an_index_of_several_sources_needs_a_text_for_each(database, articles, find):
+    articles.execute(text("ALTER TABLE article ADD title text"))
+    texts = {"title": "A title of five words", "body": TEXTS[0]}
+    wanted = simhash_parts([(texts["title"], 3), (texts["body"], 1)])
+    articles.execute(text("UPDATE article SET f = :f"), {"f": to_bigint(wanted)})
+    alter_index(articles, "article", "f", sources={"title": 3, "body": 1})
+    index = SearchIndex(articles, "article", "f")
+    assert index.fingerprint(texts) == wanted
+    assert set(find(index, text=texts, distance=0)) == {(wanted, 0)}
+    with pytest.raises(UsageError, match=r"article\(f\) has several sources, so a single text is not enough"):
+        find(index, text=TEXTS[0])
+
+
+@finders
+def test_an_index_whose_recipe_nobody_has_named_is_not_searched_for_texts(articles, find):
+    articles.execute(text("UPDATE simsql.registry SET recipe = NULL WHERE column_name = 'f'"))
+    index = SearchIndex(articles, "article", "f")
+    with pytest.raises(
+        UsageError, match=r"nobody has named the recipe of .* article\(f\).*index alter .*words12-log-1"
+    ):
+        find(index, text=TEXTS[0])
+    named = SearchIndex(articles, "article", "f", recipe=DEFAULT_RECIPE)
+    assert find(named, text=TEXTS[0], distance=0) == [(simhash(TEXTS[0]), 0)]
+    alter_index(articles, "article", "f", recipe=DEFAULT_RECIPE)
+    assert find(index, text=TEXTS[0], distance=0) == [(simhash(TEXTS[0]), 0)]
 
 
 def test_errors_of_the_index_come_from_postgresql(articles):

@@ -259,7 +259,9 @@ def test_an_index_with_a_scope_needs_a_choice(connection, dedup, kind):
         "CREATE TABLE page (id int, tenant int, body text, fingerprint bigint, PRIMARY KEY (id, tenant))"
         + " PARTITION BY LIST (tenant); CREATE TABLE part PARTITION OF page DEFAULT" * partitioned
     )
-    connection.execute("SELECT simsql.create_index('page', 'fingerprint', scope => '{tenant}')")
+    connection.execute(
+        "SELECT simsql.create_index('page', 'fingerprint', recipe => 'words12-log-1', scope => '{tenant}')"
+    )
     connection.execute("INSERT INTO page SELECT g, mod(g, 2), %s FROM generate_series(1, 6) AS g", [ALIKE])
     table = "part" if kind == "partition" else "page"
     with pytest.raises(
@@ -471,7 +473,7 @@ def test_rows_of_other_tables(connection, dedup, kind):
     if kind == "partitioned":
         connection.execute("ALTER TABLE article ADD fingerprint bigint")
         connection.execute("UPDATE article SET fingerprint = %s", [to_bigint(simhash(ALIKE))])
-        connection.execute("SELECT simsql.create_index('article', 'fingerprint')")
+        connection.execute("SELECT simsql.create_index('article', 'fingerprint', recipe => 'words12-log-1')")
         assert dedup("part_1", into="some").stored_column == "fingerprint"
 
 

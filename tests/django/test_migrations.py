@@ -124,8 +124,7 @@ def test_sqlmigrate_prints_what_runs():
     assert (
         'CREATE INDEX "page_near" ON "pages_page" ("fingerprint"); '
         "SELECT simsql.create_index('\"pages_page\"'::regclass, 'fingerprint', distance => 7,"
-        " recipe => 'words12-log-1'); "
-        "SELECT simsql.clear_on_change('\"pages_page\"'::regclass, 'fingerprint', ARRAY['body'])"
+        " recipe => 'words12-log-1', sources => jsonb_build_object('body' , 1))"
     ) in printed
     with connection.cursor() as cursor:
         cursor.execute(printed)

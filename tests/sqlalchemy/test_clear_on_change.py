@@ -3,11 +3,13 @@
 import pytest
 from psycopg import errors
 from servers import TEMPLATE
-from sqlalchemy import text
+from sqlalchemy import select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from simsql import simhash
-from simsql.sqlalchemy import Fingerprint
+from simsql import UsageError, simhash
+from simsql.database import SearchIndex
+from simsql.fingerprint import simhash_parts
+from simsql.sqlalchemy import Fingerprint, SimhashIndex
 
 CLEAR = "SELECT simsql.clear_on_change('article', 'fingerprint', ARRAY['title', 'body'])"
 
@@ -238,6 +240,47 @@ class Page(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     body: Mapped[str]
     fingerprint: Mapped[int | None] = mapped_column(Fingerprint(source="body"))
+
+
+class Story(Base):
+    """An attribute has another name than its column."""
+
+    __tablename__ = "story"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    title: Mapped[str | None]
+    text: Mapped[str | None] = mapped_column("the body")
+    fingerprint: Mapped[int | None] = mapped_column(Fingerprint(source={"title": 3, "text": 1}))
+    __table_args__ = (SimhashIndex("fingerprint"),)
+
+
+class Kept(Base):
+    """Fingerprints that others compute, of a text that the index names."""
+
+    __tablename__ = "kept"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    body: Mapped[str | None]
+    fingerprint: Mapped[int | None] = mapped_column(Fingerprint())
+    __table_args__ = (SimhashIndex("fingerprint", sources="body"),)
+
+
+def test_the_index_of_a_model_has_its_sources(session_of, database):
+    session = session_of(Base)
+    stored = session.execute(text("SELECT table_name, sources FROM simsql.indexes ORDER BY 1")).all()
+    assert stored == [("public.kept", {"body": 1}), ("public.story", {"title": 3, "the body": 1})]
+    session.add(Story(title="A title", text="And a body"))
+    session.commit()
+    session.execute(text("UPDATE story SET \"the body\" = 'Another one'"))
+    session.commit()
+    assert session.scalars(select(Story.fingerprint)).all() == [None]
+    assert SearchIndex(database, "story").backfill().written == 1
+    assert SearchIndex(database, "story").verify_texts().findings == []
+    assert session.scalars(select(Story.fingerprint)).all() == [
+        simhash_parts([("A title", 3), ("Another one", 1)])
+    ]
+    with pytest.raises(
+        UsageError, match=r"story\(fingerprint\) come from title=3 and the body=1.* not from title=1"
+    ):
+        SearchIndex(database, "story").backfill("title")
 
 
 def test_the_orm_keeps_a_fingerprint_that_the_new_text_has_too(session_of):

@@ -222,7 +222,7 @@ def test_a_table_knows_its_indexes():
     assert SHARED[0].spec.recipe is None
     assert declared(Table("plain", MetaData())) == []
     assert repr(SimhashIndex("fingerprint", distance=7)) == (
-        "SimhashIndex('fingerprint', distance=7, design=None, recipe=None, scope=(), storage=None)"
+        "SimhashIndex('fingerprint', distance=7, design=None, recipe=None, scope=(), storage=None, sources=())"
     )
 
 

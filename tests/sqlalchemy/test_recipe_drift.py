@@ -164,7 +164,23 @@ def test_what_is_refused_is_what_the_database_says_now(drifted, database):
     drifted.commit()
 
 
-@pytest.mark.parametrize("recipe", [None, DEFAULT_RECIPE.id, "news", "phash64"])
+def test_an_unknown_recipe_is_refused_unless_the_model_names_its_own(session, database):
+    index(database, None)
+    index(database, None, "words")
+    session.add(Article(body=WORDS))
+    session.commit()
+    for search in (near, claim):
+        with pytest.raises(DBAPIError, match=r"article\(fingerprint\): nobody has named the recipe") as refused:
+            session.execute(search(Article.fingerprint, text=WORDS))
+        session.rollback()
+        assert len(session.execute(search(Article.words, text=WORDS)).all()) == 1
+        assert len(session.execute(search(Article.fingerprint, text=WORDS, recipe=DEFAULT_RECIPE)).all()) == 1
+    hint = refused.value.orig.diag.message_hint
+    session.execute(text(hint[hint.index("SELECT") :]))
+    assert len(session.execute(near(Article.fingerprint, text=WORDS)).all()) == 1
+
+
+@pytest.mark.parametrize("recipe", [DEFAULT_RECIPE.id, "news", "phash64"])
 def test_a_recipe_that_may_be_the_same_is_not_refused(session, database, recipe):
     index(database, recipe)
     index(database, "fnv1a-words", "words")  # by its name

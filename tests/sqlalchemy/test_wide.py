@@ -101,10 +101,14 @@ def test_core_searches_for_a_text_or_its_words(session, database):
 
 
 def test_a_text_needs_indexes_that_name_their_words(session, database):
-    session.execute(text("UPDATE simsql.registry SET recipe = NULL"))
-    session.commit()
-    with pytest.raises(UsageError, match="indexes that name the recipe of each word"):
-        near_wide_in(database, "article", COLUMNS, text=ZEN, distance=20, scope=ONE)
+    for recipe, said in (
+        ("NULL", "nobody has named the recipe"),
+        ("'words12-log-1'", "indexes that name the recipe of each word"),
+    ):
+        session.execute(text(f"UPDATE simsql.registry SET recipe = {recipe}"))
+        session.commit()
+        with pytest.raises(UsageError, match=said):
+            near_wide_in(database, "article", COLUMNS, text=ZEN, distance=20, scope=ONE)
     assert near_wide_in(database, "article", COLUMNS, simhash(ZEN, words=2), distance=0, scope=ONE)
 
 

@@ -48,8 +48,11 @@ def create_index(
     storage: str | None = None,
 ) -> int:
     """Create an index and return its id; without a storage, simsql chooses it."""
-    statement = "SELECT simsql.create_index(%s::regclass, %s, blocks => %s, lead => %s, inner_blocks => %s{})"
-    named = f", storage => '{storage}'" if storage else ""  # a released version does not know it
+    statement = (
+        "SELECT simsql.create_index(%s::regclass, %s, blocks => %s, lead => %s, inner_blocks => %s,"
+        " recipe => 'words12-log-1'{})"
+    )
+    named = f", storage => '{storage}'" if storage else ""
     return connection.execute(statement.format(named), [table, column, *design]).fetchone()[0]
 
 

@@ -22,7 +22,7 @@ TABLES = """
     INSERT INTO article SELECT n, 'a text', n * 1000003 % 977, -n, n FROM generate_series(1, 60) AS n;
     INSERT INTO article VALUES (1001, '', NULL, 0, 0), (1002, NULL, x'8000000000000000'::bigint, NULL, NULL),
         (1003, '', -1, -1, -1);
-    SELECT simsql.create_index('article', 'fingerprint');
+    SELECT simsql.create_index('article', 'fingerprint', recipe => 'words12-log-1');
     SELECT simsql.create_index('article', 'other', distance => 12, recipe => 'words12-log-1');
     SELECT simsql.set_default_index('article', 'fingerprint', missing => 10);
     CREATE TABLE scoped (id bigint, tenant integer, lang text, day timestamptz, fingerprint bigint);

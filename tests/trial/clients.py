@@ -130,7 +130,10 @@ class Load(Client):
             " FROM unnest(%s::bigint[], %s::bigint[]) AS u (id, f)",
             [list(self._expected)[:100], list(self._expected.values())[:100]],
         )
-        connection.execute("SELECT simsql.create_index('loaded', 'fingerprint', storage => %s)", [storage])
+        connection.execute(
+            "SELECT simsql.create_index('loaded', 'fingerprint', recipe => 'words12-log-1', storage => %s)",
+            [storage],
+        )
         path = self._folder / "texts.jsonl"
         lines = [json.dumps({"id": id_, "text": text}) for id_, text in enumerate(texts)]
         path.write_text("\n".join(lines), encoding="utf-8")
@@ -156,7 +159,10 @@ class Backfill(Client):
             [texts],
         )
         self._expected = dict(enumerate(fingerprints, 1))
-        connection.execute("SELECT simsql.create_index('filled', 'fingerprint', storage => %s)", [storage])
+        connection.execute(
+            "SELECT simsql.create_index('filled', 'fingerprint', recipe => 'words12-log-1', storage => %s)",
+            [storage],
+        )
         self._arguments = ["backfill", "filled", "--text-column", "body", "--batch", "50", "--workers", "1"]
 
     def faults(self, connection: psycopg.Connection, output: str) -> list[str]:
@@ -202,7 +208,10 @@ class ChangeStorage(_OnIndex):
         self._fill(connection, chance, "changed")
         storages = chance.sample(["tables", "expression"], 2)
         self.kind = Kind("changed", storages[1])
-        connection.execute("SELECT simsql.create_index('changed', 'fingerprint', storage => %s)", storages[:1])
+        connection.execute(
+            "SELECT simsql.create_index('changed', 'fingerprint', recipe => 'words12-log-1', storage => %s)",
+            storages[:1],
+        )
         self._arguments = ["index", "change-storage", "changed", storages[1]]
 
 

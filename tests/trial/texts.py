@@ -25,7 +25,7 @@ DISTANCE = 8  # of claims
 SCHEMA = """
 CREATE TABLE article (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text, fingerprint bigint, claimed boolean);
-SELECT simsql.create_index('article', 'fingerprint');
+SELECT simsql.create_index('article', 'fingerprint', recipe => 'words12-log-1');
 CREATE SEQUENCE moment;
 -- The digest after a change of a row; null if it was deleted.
 CREATE TABLE changed (id bigint, moment bigint DEFAULT nextval('moment'), digest bytea, PRIMARY KEY (id, moment));
