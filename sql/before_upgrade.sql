@@ -13,8 +13,8 @@ DECLARE
     deadlock_timeout constant interval := current_setting('deadlock_timeout');
     wait constant integer := least(100, extract(epoch FROM deadlock_timeout) * 500);
     user_tables text;
+    statement text;
     key_tables text;
-    view_name text;
     foreign_table text;
     sessions text;
 BEGIN
@@ -43,15 +43,21 @@ BEGIN
             IF user_tables IS NOT NULL THEN
                 EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', user_tables);
             END IF;
-            -- Views come before the registry, as in a search: it locks a view before the tables that the view reads.
-            -- LOCK would lock those tables, too, even catalogs. RESET locks the view alone, and changes nothing.
-            FOR view_name IN
-                SELECT c.oid::regclass FROM pg_class AS c
-                 WHERE c.relnamespace = 'simsql'::regnamespace AND c.relkind = 'v'
+            -- Some functions lock the registry before a view, others after it, and CREATE OR REPLACE VIEW would
+            -- deadlock with one that waits for the registry. By one order or another this gets ahead of all
+            -- transactions. LOCK would lock the tables below the views, too, even catalogs. RESET locks the view
+            -- alone, and changes nothing.
+            FOR statement IN
+                SELECT CASE c.relkind WHEN 'v' THEN format('ALTER VIEW %s RESET (check_option)', c.oid::regclass)
+                       ELSE 'LOCK TABLE simsql.registry IN ACCESS EXCLUSIVE MODE' END
+                  FROM pg_class AS c
+                 WHERE c.relnamespace = 'simsql'::regnamespace
+                   AND (c.relkind = 'v' AND pg_has_role(c.relowner, 'USAGE')
+                        OR c.oid = 'simsql.registry'::regclass)
+                 ORDER BY random()
             LOOP
-                EXECUTE format('ALTER VIEW %s RESET (check_option)', view_name);
+                EXECUTE statement;
             END LOOP;
-            LOCK TABLE simsql.registry IN ACCESS EXCLUSIVE MODE;
             SELECT string_agg(c.oid::regclass::text, ', ') INTO key_tables
               FROM pg_class AS c
              WHERE c.relnamespace = 'simsql'::regnamespace AND c.relkind = 'r'
