@@ -154,6 +154,7 @@ class Server:
                 self._administration.execute("SELECT")
                 time.sleep(0.01)
                 continue
+            self._administration.close()
             with contextlib.suppress(psycopg.OperationalError):
                 object.__setattr__(self, "_administration", _connect(self.cluster, "postgres"))
                 return
