@@ -89,6 +89,11 @@ BEGIN
     END LOOP;
     PERFORM set_config('lock_timeout', lock_timeout, true),
             set_config('simsql.routines', ARRAY(SELECT p.oid::regprocedure FROM pg_proc AS p
-                                                 WHERE p.pronamespace = 'simsql'::regnamespace)::text, true);
+                                                 WHERE p.pronamespace = 'simsql'::regnamespace)::text, true),
+            -- For after_upgrade.sql, which changes what tells it.
+            set_config('simsql.sound', (
+                SELECT coalesce(array_agg(r.id), '{}') FROM simsql.registry AS r
+                 WHERE NOT EXISTS (SELECT FROM unnest(simsql._faults(r)) AS f
+                                    WHERE f.effect = 'refuses' AND f.problem <> 'not ready'))::text, true);
 END
 $$;

@@ -65,6 +65,7 @@ BEGIN
         PERFORM simsql._create_triggers(index);
         PERFORM simsql._clear_stale(index);
         PERFORM simsql._give(index, current_user::regrole);
+        PERFORM simsql._stamp(index.id);
     ELSIF has_other_arguments THEN
         RAISE EXCEPTION 'simsql.build: an unfinished build of the simhash index on %(%) has other arguments',
                         table_name, quote_ident(column_name)
@@ -111,6 +112,7 @@ BEGIN
     ready := simsql._storage_build(index);
     IF ready THEN
         UPDATE simsql.registry AS r SET ready = true WHERE r.id = index.id RETURNING r.* INTO index;
+        PERFORM simsql._stamp(index.id);
         PERFORM simsql._relearn_skew(index);
     ELSE
         share := simsql._storage_progress(index);

@@ -161,6 +161,10 @@ BEGIN
            AND (c.place = 1 OR simsql._base_type(a.atttypid) IS DISTINCT FROM c.type)
          ORDER BY m.can_follow, c.place);
     faults := faults || simsql._storage_faults(index, actual, thorough) || simsql._collation_faults(actual);
+    -- What is wrong now tells more than that something has changed.
+    IF NOT EXISTS (SELECT FROM unnest(faults) AS f WHERE f.effect = 'refuses') THEN
+        faults := faults || simsql._stamp_faults(index, actual);
+    END IF;
     IF NOT index.ready THEN
         faults := faults || ('not ready', actual.table_name, 'building', 'refuses',
                              format('the simhash index on %s is still being built', at),
@@ -205,29 +209,16 @@ AS $$
       LEFT JOIN simsql._btrees(table_id, column_names) AS b ON true
 $$;
 
--- Whether searches accept an index.
-CREATE OR REPLACE FUNCTION simsql._is_searchable(index simsql.registry) RETURNS boolean
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    RETURN NOT EXISTS (SELECT FROM unnest(simsql._faults(index)) AS f
-                        WHERE f.effect IN ('refuses', 'refuses this role'));
-END
-$$;
-
 -- The columns of simsql.indexes that tell how an index is: the state and the remedy of its worst fault, and
--- otherwise the advice of its storage. A `sound` index, as _searchable calls it, has no faults but those of its
--- storage and its collations. It is a function because Citus copies a view that names the columns of a composite type to new
+-- otherwise the advice of its storage. It is a function because Citus copies a view that names the columns of a composite type to new
 -- nodes, with the functions that it calls and without the registry.
 CREATE OR REPLACE FUNCTION simsql._health(
-    index simsql.registry, sound boolean, OUT state text, OUT unvacuumed double precision,
+    index simsql.registry, OUT state text, OUT unvacuumed double precision,
     OUT last_vacuum timestamptz, OUT hint text)
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    faults constant simsql._fault[] := CASE WHEN sound THEN simsql._storage_faults(index, index, false)
-                                                            || simsql._collation_faults(index)
-                                            ELSE simsql._faults(index) END;
+    faults constant simsql._fault[] := simsql._faults(index);
     advice text;
 BEGIN
     SELECT f.state, concat_ws(' ', f.advice, f.remedy) INTO state, hint

@@ -163,6 +163,7 @@ BEGIN
     PERFORM simsql._create_triggers(index);
     PERFORM simsql._clear_stale(index);
     PERFORM simsql._give(index, current_user::regrole);
+    PERFORM simsql._stamp(index.id);
     RETURN index.id;
 END
 $$;

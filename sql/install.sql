@@ -34,6 +34,7 @@
 \ir storage/tables/faults.sql
 \ir storage/storage.sql
 \ir storage/change_storage.sql
+\ir stamp.sql
 \ir indexes.sql
 \ir list_indexes.sql
 \ir default_index.sql

@@ -20,13 +20,7 @@ SELECT r.id,
        h.hint,
        r.sources
   FROM simsql.registry AS r
-  JOIN simsql._searchable AS s ON s.id = r.id
-  LEFT JOIN pg_class AS c ON c.oid = r.table_id
-  LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace
- -- `sound` looks the table up by its name, which a role may not do in a schema that is closed to it.
- CROSS JOIN LATERAL simsql._health(
-       r, CASE WHEN quote_ident(n.nspname) || '.' || quote_ident(c.relname) = r.table_name
-                    AND has_schema_privilege(n.oid, 'USAGE') THEN s.sound END) AS h;
+ CROSS JOIN LATERAL simsql._health(r) AS h;
 
 COMMENT ON VIEW simsql.indexes IS
     'one row per simhash index, with its state according to the catalogue; simsql.verify checks more';

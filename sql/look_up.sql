@@ -87,19 +87,18 @@ CREATE OR REPLACE FUNCTION simsql._index(table_name regclass, column_name text) 
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    index_id integer;
-    is_sound boolean;
     index simsql.registry;
     columns text[];
     is_current constant boolean := simsql._is_current();
 BEGIN
     BEGIN
-        SELECT s.id, s.sound INTO STRICT index_id, is_sound
-          FROM simsql._searchable AS s
-         WHERE s.table_id = _index.table_name
-           AND simsql._is_meant(s.column_name, s.is_default, _index.column_name);
+        SELECT r.* INTO STRICT index
+          FROM simsql.registry AS r
+         WHERE r.table_id = _index.table_name
+           AND simsql._is_meant(r.column_name, r.is_default, _index.column_name);
     EXCEPTION
         WHEN no_data_found THEN
+            PERFORM simsql._raise(f) FROM unnest(simsql._registry_faults()) AS f;
             PERFORM simsql._check_sound(r)
                FROM simsql.registry AS r WHERE simsql._recreated(r) = _index.table_name;
             RAISE EXCEPTION 'simsql: % has no simhash index%', table_name,
@@ -117,24 +116,26 @@ BEGIN
                                     'Or make one the default: SELECT simsql.set_default_index(%L, %L);',
                                     array_to_string(columns, ', '), table_name, columns[1]);
     END;
-    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
-    IF NOT is_sound THEN
-        PERFORM simsql._raise(f) FROM unnest(simsql._registry_faults()) AS f WHERE index.id IS NULL;
+    IF NOT simsql._is_complete(index.id, index.stamped_by)
+       OR to_regprocedure('simsql.search_' || index.id || CASE index.scope_columns WHEN '{}' THEN '(bigint,integer)'
+                          ELSE '(bigint,integer,jsonb)' END) IS NULL
+    THEN
         PERFORM simsql._check_sound(index);
     END IF;
     RETURN index;
 END
 $$;
 
--- Raises an error in a transaction with one snapshot if the table has got a child since, or a scope column
--- another type. The catalogue looks as it did then, but PostgreSQL reads children that have joined the table, and
--- compares values of the new type, which need not have been rewritten.
+-- Raises an error in a transaction with one snapshot if the table has got a child since, a scope column another type, or
+-- a key table new rows. The catalogue looks as it did then, but PostgreSQL reads children that have joined the table,
+-- compares values of the new type, which need not have been rewritten, and reads the current files.
 CREATE OR REPLACE FUNCTION simsql._check_snapshot(index_id integer) RETURNS void
 LANGUAGE plpgsql VOLATILE  -- as EXPLAIN demands
 AS $$
 DECLARE
     index constant simsql.registry := (SELECT r FROM simsql.registry AS r WHERE r.id = index_id);
     types regtype[];
+    is_rewritten boolean;
     plan json;
 BEGIN
     IF simsql._rows_of(index) <> index.table_name THEN
@@ -147,7 +148,12 @@ BEGIN
                    FROM unnest(index.scope_columns) WITH ORDINALITY AS s (name, number))
            INTO types;
     END IF;
-    IF types <> index.scope_types
+    IF EXISTS (SELECT FROM unnest((index.stamp).ids) AS k JOIN pg_class AS c ON c.oid = k
+                WHERE c.relfilenode <> pg_relation_filenode(c.oid)) AND index.storage = 'tables'
+    THEN
+        is_rewritten := simsql._emptied_tables(index) <> '{}';
+    END IF;
+    IF types <> index.scope_types OR is_rewritten
        OR 'Append' IN (plan #>> '{0,Plan,Node Type}', plan #>> '{0,Plan,Plans,0,Node Type}')
     THEN
         RAISE EXCEPTION 'simsql: table % has changed since this transaction took its snapshot', index.table_id
@@ -156,37 +162,81 @@ BEGIN
 END
 $$;
 
--- Raises an error if the table, or a part of it, was emptied or rewritten while this statement waited for it.
--- The snapshot of the statement is older, so it sees none of the new rows; a plain SELECT takes its snapshot after
--- it has waited. VACUUM FULL and CLUSTER rewrite a table, too, but keep its rows visible. In a transaction with one
--- snapshot, a plain SELECT sees nothing either.
-CREATE OR REPLACE FUNCTION simsql._check_rewritten(table_id regclass) RETURNS void
+-- Whether each statement of this transaction has a snapshot of its own. PostgreSQL takes READ UNCOMMITTED for READ
+-- COMMITTED.
+CREATE OR REPLACE FUNCTION simsql._takes_snapshots() RETURNS boolean
+LANGUAGE sql STABLE
+RETURN current_setting('transaction_isolation') IN ('read committed', 'read uncommitted');
+
+-- Locks the table of a search, as reading it will, and returns whether that was possible without waiting. Otherwise
+-- another session may have emptied, replaced or filled it meanwhile: a plain SELECT takes its snapshot afterwards, but
+-- that of a function is older. Whoever may read columns alone cannot call LOCK, so a wait of less than a millisecond
+-- goes unnoticed. Citus would lock the table on every node.
+CREATE OR REPLACE FUNCTION simsql._lock_at_once(table_name text) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    IF current_setting('citus.version', true) IS NULL THEN
+        EXECUTE 'LOCK TABLE ' || table_name || ' IN ACCESS SHARE MODE NOWAIT';
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._locks_at_once(table_name regclass) RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    PERFORM simsql._lock_at_once(table_name::text);
+    RETURN true;
+EXCEPTION
+    WHEN lock_not_available THEN
+        RETURN false;
+    WHEN insufficient_privilege THEN
+        RETURN simsql._reads_at_once(table_name);
+    WHEN undefined_table OR invalid_schema_name OR wrong_object_type OR syntax_error THEN
+        RETURN true;  -- it was dropped: the search will tell
+END
+$$;
+
+-- Waits for a table and its partitions, and locks them as reading will. Should the name belong to a view by now, PostgreSQL
+-- must not even plan it: hence TABLESAMPLE.
+CREATE OR REPLACE FUNCTION simsql._wait_for(table_name regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    EXECUTE format('SELECT FROM %s AS t TABLESAMPLE system (0) LIMIT 0', table_name);
+EXCEPTION
+    WHEN undefined_table OR invalid_schema_name OR wrong_object_type OR syntax_error THEN NULL;  -- it was dropped: the search will tell
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._reads_at_once(table_name regclass) RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET lock_timeout = '1ms'
+AS $$
+BEGIN
+    PERFORM simsql._wait_for(table_name);
+    RETURN true;
+EXCEPTION
+    WHEN lock_not_available THEN
+        RETURN false;
+    WHEN insufficient_privilege THEN
+        RETURN true;  -- the search will tell
+END
+$$;
+
+-- Locks the table of a search. If that takes waiting, raises an error afterwards.
+CREATE OR REPLACE FUNCTION simsql._lock_for_search(table_name regclass) RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
-DECLARE
-    part regclass;
-    sees_rows boolean;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RETURN;
-    END IF;
-    FOR part IN
-        WITH RECURSIVE tree AS (
-            SELECT table_id::oid AS id
-             UNION
-            SELECT i.inhrelid FROM tree JOIN pg_inherits AS i ON i.inhparent = tree.id)
-        SELECT c.oid FROM tree JOIN pg_class AS c ON c.oid = tree.id
-         -- The first is of the snapshot, the second is the current one.
-         WHERE c.relfilenode <> pg_relation_filenode(c.oid)
-    LOOP
-        EXECUTE format('SELECT EXISTS (SELECT FROM %s%s)', table_id,
-                       CASE WHEN part <> table_id THEN format(' WHERE tableoid = %s', part::oid) END)
-           INTO sees_rows;
-        IF NOT sees_rows THEN
-            RAISE EXCEPTION 'simsql: table % was emptied or rewritten while the search waited for it', part
+    IF NOT simsql._locks_at_once(table_name) THEN
+        PERFORM simsql._wait_for(table_name);
+        IF simsql._takes_snapshots() THEN
+            RAISE EXCEPTION 'simsql: the search has waited for table %, which another session had locked', table_name
                 USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Search again.';
         END IF;
-    END LOOP;
+    END IF;
 END
 $$;
 
@@ -214,13 +264,14 @@ RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
+    is_locked constant boolean := simsql._lock_for_search(table_name) IS NOT NULL;
     index constant simsql.registry := simsql._index(table_name, column_name);
     wrong text;
     how constant text := (SELECT format('Give a value for each column: scope => jsonb_build_object(%s)',
                                         string_agg(format('%L, ...', c.name), ', ' ORDER BY c.number))
                             FROM unnest(index.scope_columns) WITH ORDINALITY AS c (name, number));
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
+    IF NOT simsql._takes_snapshots() THEN
         PERFORM simsql._check_snapshot(index.id);
     END IF;
     IF index.scope_columns = '{}' THEN

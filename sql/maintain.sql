@@ -76,6 +76,10 @@ BEGIN
             ERRCODE = CASE findings[1].problem WHEN 'not ready' THEN 'object_in_use'
                       ELSE 'object_not_in_prerequisite_state' END;
     END IF;
+    -- A restore, pg_upgrade or VACUUM FULL of the catalogue has changed its marks.
+    IF NOT simsql._is_complete(index.id, index.stamped_by) THEN
+        PERFORM simsql._stamp(index.id);
+    END IF;
     SELECT a.* INTO advice FROM simsql._storage_advice(index) AS a;
     IF advice.need = 'analyze' THEN
         EXECUTE format('ANALYZE %s, simsql.keys_%s_0', index.table_name, index.id);

@@ -1,5 +1,21 @@
 -- Single searches: near, near_rows and explain_near.
 
+-- Calls the search function of an index.
+CREATE OR REPLACE FUNCTION simsql._search(index_id integer, fingerprint bigint, distance integer, scope jsonb)
+RETURNS SETOF simsql.match
+LANGUAGE plpgsql STABLE ROWS 10
+AS $$
+BEGIN
+    IF scope IS NULL THEN
+        RETURN QUERY EXECUTE format('SELECT fingerprint, distance FROM simsql.search_%s($1, $2)', index_id)
+                       USING fingerprint, distance;
+    ELSE
+        RETURN QUERY EXECUTE format('SELECT fingerprint, distance FROM simsql.search_%s($1, $2, $3)', index_id)
+                       USING fingerprint, distance, scope;
+    END IF;
+END
+$$;
+
 -- near calls the search functions of the first 32 ids by static statements, which are planned once per
 -- session. Parsing and planning a dynamic one takes a fifth of the time that a client waits for near.
 DO $do$
@@ -27,31 +43,42 @@ CREATE OR REPLACE FUNCTION simsql.near(
     scope jsonb DEFAULT NULL)
 RETURNS SETOF simsql.match
 LANGUAGE plpgsql STABLE ROWS 10
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     index_id integer;
+    indexed_table text;
+    indexed_column text;
     of_index integer;
     scope_columns text[];
-    is_sound boolean;
+    stamped_by xid8;
     asked integer := distance;
     fits boolean;
+    must_wait boolean := false;
     is_current constant boolean := simsql._is_current();
 BEGIN
     BEGIN
-        SELECT s.id, s.distance, s.scope_columns, s.sound
-          INTO STRICT index_id, of_index, scope_columns, is_sound
-          FROM simsql._searchable AS s
-         WHERE s.table_id = near.table_name
-           AND simsql._is_meant(s.column_name, s.is_default, near.column_name);
+        SELECT r.id, r.table_name, r.column_name, r.distance, r.scope_columns, r.stamped_by
+          INTO STRICT index_id, indexed_table, indexed_column, of_index, scope_columns, stamped_by
+          FROM simsql.registry AS r
+         WHERE r.table_id = near.table_name
+           AND simsql._is_meant(r.column_name, r.is_default, near.column_name);
+        PERFORM simsql._lock_at_once(indexed_table);
     EXCEPTION
         WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index(table_name, column_name);
-        WHEN undefined_table THEN PERFORM simsql._refuse_worker('near');
+        WHEN lock_not_available OR insufficient_privilege THEN
+            must_wait := NOT simsql._locks_at_once(table_name);
+        WHEN undefined_table OR invalid_schema_name THEN
+            IF index_id IS NULL THEN
+                PERFORM simsql._refuse_worker('near');
+            END IF;
+            PERFORM simsql._index(table_name, indexed_column);  -- the table was dropped or renamed
     END;
-    IF NOT is_sound THEN
-        PERFORM simsql._index(table_name, column_name);
-    END IF;
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM simsql._check_snapshot(index_id);
+    IF must_wait THEN
+        RETURN QUERY
+        SELECT n.fingerprint, n.distance
+          FROM simsql._near_again(table_name, fingerprint, distance, column_name, scope) AS n;
+        RETURN;
     END IF;
     IF scope IS NOT NULL OR scope_columns <> '{}' THEN
         fits := jsonb_typeof(scope) = 'object' AND scope - scope_columns = '{}' AND scope_columns <> '{}';
@@ -65,30 +92,47 @@ BEGIN
     IF (asked BETWEEN 0 AND 64) IS NOT TRUE THEN
         asked := simsql._distance(distance, of_index);
     END IF;
-    -- On Citus, the block would set a savepoint on each worker.
-    IF index_id <= 32 AND current_setting('citus.version', true) IS NULL THEN
-        BEGIN{calls}
-        EXCEPTION
-            WHEN undefined_table OR undefined_function THEN PERFORM simsql._refuse_changed(table_name, sqlerrm);
-        END;
-    ELSIF scope IS NULL THEN
-        RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2)'
-                       USING fingerprint, asked;
+    -- Citus would set a savepoint on each worker for the block below. There, faults are looked for before.
+    IF current_setting('citus.version', true) IS NOT NULL THEN
+        PERFORM simsql._index(table_name, indexed_column);
+        RETURN QUERY SELECT s.fingerprint, s.distance FROM simsql._search(index_id, fingerprint, asked, scope) AS s;
     ELSE
-        RETURN QUERY EXECUTE 'SELECT fingerprint, distance FROM simsql.search_' || index_id || '($1, $2, $3)'
-                       USING fingerprint, asked, scope;
+        BEGIN
+            IF index_id > 32 THEN
+                RETURN QUERY
+                SELECT s.fingerprint, s.distance FROM simsql._search(index_id, fingerprint, asked, scope) AS s;
+            ELSE{calls}
+            END IF;
+        EXCEPTION
+            WHEN OTHERS THEN
+                PERFORM simsql._check_now(index_id, table_name);
+                IF sqlstate IN ('42P01', '42883') THEN  -- a table or a function is missing
+                    PERFORM simsql._refuse_changed(table_name, sqlerrm);
+                END IF;
+                RAISE;
+        END;
     END IF;
-    -- The search has locked the table by now.
-    IF (SELECT c.relhassubclass OR c.relfilenode <> pg_relation_filenode(c.oid)
-          FROM pg_class AS c WHERE c.oid = table_name)
-    THEN
-        PERFORM simsql._check_rewritten(table_name);
+    IF NOT simsql._is_complete(index_id, stamped_by) OR NOT simsql._takes_snapshots() THEN
+        PERFORM simsql._check_searched(index_id, table_name, stamped_by);
     END IF;
 END
 $$
 $create$, jsonb_build_object('calls', calls[1]));
 END
 $do$;
+
+-- A search that has to wait for its table starts again, with a snapshot that is later than the lock.
+CREATE OR REPLACE FUNCTION simsql._near_again(
+    table_name regclass, fingerprint bigint, distance integer, column_name text, scope jsonb)
+RETURNS SETOF simsql.match
+LANGUAGE plpgsql VOLATILE ROWS 10
+AS $$
+BEGIN
+    PERFORM simsql._wait_for(table_name);
+    RETURN QUERY SELECT n.fingerprint, n.distance
+                   FROM simsql.near(table_name, fingerprint, distance, column_name, scope) AS n;
+END
+$$;
 
 COMMENT ON TYPE simsql.match IS 'a fingerprint of a row, and its distance in bits from the one that was searched for';
 COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
@@ -122,6 +166,7 @@ CREATE OR REPLACE FUNCTION simsql.near_rows(
     scope jsonb DEFAULT NULL)
 RETURNS SETOF anyelement
 LANGUAGE plpgsql STABLE ROWS 10
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     is_coordinator constant boolean := simsql._is_coordinator('near_rows');
@@ -135,6 +180,11 @@ BEGIN
         RAISE EXCEPTION 'simsql.near_rows: % is not the row type of a table', pg_typeof(row_type)
             USING ERRCODE = 'wrong_object_type', HINT = 'Pass NULL::article to search the table article.';
     END IF;
+    IF NOT simsql._locks_at_once(searched) THEN
+        RETURN QUERY
+        SELECT n.* FROM simsql._near_rows_again(row_type, fingerprint, distance, column_name, scope) AS n;
+        RETURN;
+    END IF;
     -- Before the rows: Citus would send a search function to a shard.
     found_fingerprints := ARRAY(
         SELECT n.fingerprint
@@ -143,6 +193,17 @@ BEGIN
                WHERE r.table_id = searched
                  AND simsql._is_meant(r.column_name, r.is_default, near_rows.column_name));
     RETURN QUERY EXECUTE simsql._rows_statement(index, scope, 't.*') USING found_fingerprints, fingerprint;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._near_rows_again(
+    row_type anyelement, fingerprint bigint, distance integer, column_name text, scope jsonb)
+RETURNS SETOF anyelement
+LANGUAGE plpgsql VOLATILE ROWS 10
+AS $$
+BEGIN
+    PERFORM simsql._wait_for(pg_typeof(row_type)::text::regclass);
+    RETURN QUERY SELECT n.* FROM simsql.near_rows(row_type, fingerprint, distance, column_name, scope) AS n;
 END
 $$;
 
@@ -175,6 +236,7 @@ RETURNS TABLE (fingerprint bigint, distance integer, document jsonb)
 LANGUAGE plpgsql STABLE ROWS 10
 AS $$
 DECLARE
+    is_locked constant boolean := simsql._lock_for_search($1) IS NOT NULL;
     found_fingerprints constant bigint[] := ARRAY(
         SELECT n.fingerprint FROM simsql.near($1, $2, $3, $4, $5) AS n);
     index constant simsql.registry := (

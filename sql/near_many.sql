@@ -87,7 +87,7 @@ CREATE OR REPLACE FUNCTION simsql.near_many(
 RETURNS SETOF simsql.query_match
 LANGUAGE plpgsql STABLE
 SET jit = off SET enable_mergejoin = off SET enable_seqscan = on SET enable_bitmapscan = off
-SET enable_hashjoin = on SET enable_hashagg = off SET parallel_tuple_cost = 0
+SET enable_hashjoin = on SET enable_hashagg = off SET parallel_tuple_cost = 0 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     is_coordinator constant boolean := simsql._is_coordinator('near_many');
@@ -125,9 +125,11 @@ BEGIN
             PERFORM simsql._refuse_more(found_matches, 'matches', asked);
         END LOOP;
     EXCEPTION
-        WHEN undefined_table OR undefined_function THEN PERFORM simsql._refuse_changed(table_name, sqlerrm);
+        WHEN undefined_table OR undefined_function THEN
+            PERFORM simsql._check_now(index.id, table_name);
+            PERFORM simsql._refuse_changed(table_name, sqlerrm);
     END;
-    PERFORM simsql._check_rewritten(table_name);
+    PERFORM simsql._check_searched(index.id, table_name, index.stamped_by);
 END
 $$;
 
@@ -172,6 +174,9 @@ BEGIN
                       HINT = 'Distances between recipes mean nothing: '
                              'recompute one column with the recipe of the other.';
         END IF;
+    END IF;
+    IF (SELECT c.relkind FROM pg_class AS c WHERE c.oid = query_table) IN ('r', 'p') THEN
+        PERFORM simsql._lock_for_search(query_table);
     END IF;
     EXECUTE format('SELECT array_agg(DISTINCT q.%I::bigint) FROM %s AS q', query_column, query_table)
        INTO queries;

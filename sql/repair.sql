@@ -174,6 +174,8 @@ BEGIN
             PERFORM simsql._storage_mend(index, ARRAY[fault]);
         END IF;
         PERFORM simsql._give(index, owner);
+        PERFORM simsql._stamp(index.id);
+        SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index.id;
         SELECT f.* INTO finding FROM simsql._findings(index) AS f
          WHERE f.problem NOT IN ('not ready', 'row-level security', 'source dropped', 'collation changed') LIMIT 1;
         IF FOUND THEN

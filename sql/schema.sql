@@ -61,6 +61,23 @@ CREATE TYPE simsql._vacuum_state AS (
     finished boolean
 );
 
+-- What a stamp holds: see stamp.sql. A mark is a version of a row of the catalogue: where it is, and who wrote it.
+CREATE TYPE simsql._mark AS (place tid, version xid);
+CREATE TYPE simsql._keys_mark AS (
+    name name, file oid, has_rules boolean, row_security boolean, is_forced boolean);
+CREATE TYPE simsql._column_mark AS (name name, type oid, generated "char");
+CREATE TYPE simsql._stamp AS (
+    file         oid,      -- of the table, if it is unlogged
+    has_children boolean,  -- as pg_class has it
+    ids          oid[],    -- of the key tables
+    numbers      smallint[],  -- of the columns of the fingerprint and the scope
+    keys         simsql._keys_mark[],
+    columns      simsql._column_mark[],
+    triggers     simsql._mark[],
+    policies     simsql._mark[],
+    expressions  simsql._mark[]  -- of generated columns; null if there are none
+);
+
 -- The table is recorded twice, by OID and by name. near compares the two, so it never silently reads a table
 -- that has taken over the name. regclass survives pg_dump and pg_upgrade, which restore it by name.
 CREATE TABLE simsql.registry (
@@ -94,8 +111,12 @@ CREATE TABLE simsql.registry (
     vacuumed_rows double precision,
     -- The columns that the fingerprints come from, with their weights; null if nobody has named them.
     sources     jsonb,
+    -- Written when the keys are complete, by which transaction, and on what server: see stamp.sql.
+    stamp       simsql._stamp,
+    stamped_by  xid8,
+    stamped_on  jsonb,
     UNIQUE (table_id, column_name)
-);
+) WITH (toast_tuple_target = 8160);  -- every search reads a row, so it is not compressed
 
 COMMENT ON TABLE simsql.registry IS
     'simhash indexes: written by the functions of simsql alone; read simsql.indexes';

@@ -313,6 +313,7 @@ def _load(copier: Copier, connection: Connection, rows: Iterable[Row]) -> int:
     for index in indexes or ():
         index.copy()
         raw.execute("SELECT simsql._set_firing(%s, %s, 'A')", [table.oid, f"simsql_{index.index_id}_insert"])
+        raw.execute("SELECT simsql._stamp(%s)", [index.index_id])
     return count
 
 

@@ -124,6 +124,7 @@ BEGIN
                 PERFORM simsql._give(renewed, simsql._owner(index));
                 PERFORM simsql._lock_out(index);
                 PERFORM simsql._drop_objects(index);
+                PERFORM simsql._stamp(renewed.id);
                 RETURN renewed.id;
             ELSE
                 index.storage := storage;
@@ -138,6 +139,7 @@ BEGIN
                 PERFORM simsql._lock_out(index);
                 PERFORM simsql._tables_drop(index);
             END IF;
+            PERFORM simsql._stamp(index.id);
             RETURN index.id;
         EXCEPTION WHEN deadlock_detected THEN
             IF is_alone OR storage <> 'tables' THEN

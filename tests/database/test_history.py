@@ -143,7 +143,8 @@ def test_what_was_wrong_with_an_index_is_still_wrong_after_an_upgrade(server):
 
 
 @pytest.mark.oldest_version
-def test_an_interrupted_build_goes_on_where_it_was_after_an_upgrade(server):
+def test_an_interrupted_build_starts_over_after_an_upgrade(server):
+    """Version 0.2.0 may have lost keys of rows that the build has already passed."""
     with bare(server) as (connection, engine):
         connection.execute(RELEASED[OLDEST].read_text(encoding="utf-8"))
         create_table(connection, range(9))
@@ -153,9 +154,9 @@ def test_an_interrupted_build_goes_on_where_it_was_after_an_upgrade(server):
         set_batch_size(connection, 4)
         build_batch(connection)
         install_schema(engine)
-        assert connection.execute("TABLE simsql.built_1").fetchall() == [(3, ["it's"])]
+        assert connection.execute("TABLE simsql.built_1").fetchall() == []
         connection.execute("CALL simsql.build('article', 'fingerprint', scope => '{tenant}')")
-        assert stored_fingerprints(connection) == [list(range(9))] * 4
+        assert [sorted(set(keys)) for keys in stored_fingerprints(connection)] == [list(range(9))] * 4
         assert problems(connection) == set()
 
 

@@ -78,7 +78,7 @@ def count_keys(connection: psycopg.Connection, index: int = 1) -> list[int]:
         " AND relname ~ %s ORDER BY length(relname), relname",
         [f"^keys_{index}_"],
     ).fetchall()
-    count = sql.SQL("SELECT count(*) FROM simsql.{}")
+    count = sql.SQL("SELECT count(key) FROM simsql.{}")
     return [connection.execute(count.format(sql.Identifier(name))).fetchone()[0] for (name,) in tables]
 
 

@@ -105,7 +105,7 @@ def stored_keys(connection):
     return [
         sorted(
             connection.execute(
-                sql.SQL("SELECT k::text FROM simsql.{} AS k").format(sql.Identifier(name))
+                sql.SQL("SELECT k::text FROM simsql.{} AS k WHERE key IS NOT NULL").format(sql.Identifier(name))
             ).fetchall()
         )
         for (name,) in names

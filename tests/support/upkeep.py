@@ -7,7 +7,7 @@ from program import wait_until
 
 def stored_fingerprints(connection: psycopg.Connection, table: str = "article") -> list[list[int]]:
     """The fingerprints in each key table of a table's indexes, sorted, each as often as its key is stored."""
-    select = "SELECT array_agg(f ORDER BY f) FROM (SELECT {} FROM simsql.{} AS k) AS s (f)"
+    select = "SELECT array_agg(f ORDER BY f) FROM (SELECT {} FROM simsql.{} AS k WHERE key IS NOT NULL) AS s (f)"
     statements = [select.format(keys.fingerprint, keys.name) for keys in key_tables(connection, table)]
     return [connection.execute(statement).fetchone()[0] or [] for statement in statements]
 

@@ -48,16 +48,6 @@ BEGIN
                                 AS s (has_other_condition, differs)
              WHERE t.oid IS NULL OR s.has_other_condition OR s.differs OR t.tgenabled <> d.fires);
     END IF;
-    IF EXISTS (SELECT FROM pg_trigger AS t
-                WHERE t.tgrelid = index.table_id AND t.tgname = prefix || 'update'
-                  AND nullif(split_part(encode(t.tgargs, 'escape'), '\000', 2), '')
-                      IS DISTINCT FROM simsql._expressions(actual))
-    THEN
-        faults := faults || ('expression changed', actual.table_name, 'expression changed', 'refuses',
-                             format('the expression of a generated column of %s changed after its '
-                                    'simhash index was created', index.table_id),
-                             'It lacks rows whose values have changed:', repair)::simsql._fault;
-    END IF;
     FOR number IN 0 .. CASE WHEN thorough THEN tables - 1 ELSE 0 END LOOP
         faults := faults || simsql._key_table_faults(index, actual, number, thorough);
     END LOOP;
@@ -167,6 +157,30 @@ BEGIN
 END
 $$;
 
+-- Adds the keys that rows lack. The table is locked, or its triggers add those of all later rows. An unfinished build has
+-- already passed some of them, so it starts over.
+CREATE OR REPLACE FUNCTION simsql._add_missing_keys(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+SET enable_hashjoin = off SET enable_hashagg = off SET jit = off  -- as for _storage_compare
+AS $$
+BEGIN
+    IF NOT index.ready THEN
+        EXECUTE format('DELETE FROM simsql.built_%s', index.id);
+        RETURN;
+    END IF;
+    PERFORM simsql._avoid_changed_order(index);
+    EXECUTE simsql._for_key_tables(index, $sql$
+        INSERT INTO {keys} ({key_columns})
+        SELECT {key_columns}
+          FROM (SELECT DISTINCT {t_scope}{key} AS key FROM ONLY {table} AS t
+                 WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}) AS live
+         WHERE NOT EXISTS (SELECT FROM {keys} AS k WHERE k.key = live.key{in_scope});
+        $sql$, format('t.%I', index.column_name), '',
+        simsql._tables_parts(index) || jsonb_build_object(
+            'in_scope', simsql._for_scope(index, ' AND k.%1$s = live.%1$s')));
+END
+$$;
+
 -- Repairs them, and returns the index. If a key table is lost, this is another one, with new key tables.
 CREATE OR REPLACE FUNCTION simsql._tables_mend(index simsql.registry, faults simsql._fault[])
 RETURNS simsql.registry
@@ -192,6 +206,13 @@ BEGIN
         PERFORM simsql._drop_objects(index);
         RETURN renewed;
     END IF;
+    -- An unfinished build has already passed rows that were written without triggers, so it starts over.
+    IF NOT index.ready AND simsql._stamp_problem(index) IS NOT NULL THEN
+        EXECUTE format('DELETE FROM simsql.built_%s', index.id);
+    END IF;
+    EXECUTE simsql._for_key_tables(index, $sql$
+        INSERT INTO {keys} (key) SELECT NULL WHERE NOT EXISTS (SELECT FROM {keys} WHERE key IS NULL);
+        $sql$, 'key', '');
     FOREACH fault IN ARRAY faults LOOP
         CASE fault.problem
         WHEN 'key table unlogged' THEN
@@ -201,30 +222,20 @@ BEGIN
                 EXECUTE format('DROP POLICY %I ON %s', policy, fault.object);
             END LOOP;
             PERFORM simsql._guard_keys(fault.object, index);
+        WHEN 'policies changed' THEN
+            PERFORM simsql._tables_mend(index, ARRAY(
+                SELECT ('policy altered', format('simsql.keys_%s_%s', index.id, p.number),
+                        NULL, NULL, NULL, NULL, NULL)::simsql._fault
+                  FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p));
         WHEN 'replication can delete keys' THEN
             PERFORM simsql._keep_own(fault.object, 'DELETE');
         WHEN 'keys missing' THEN
-            PERFORM simsql._avoid_changed_order(index);
-            EXECUTE simsql._for_key_tables(index, $sql$
-                INSERT INTO {keys} ({key_columns})
-                SELECT {key_columns}
-                  FROM (SELECT DISTINCT {t_scope}{key} AS key FROM ONLY {table} AS t
-                         WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}) AS live
-                 WHERE NOT EXISTS (SELECT FROM {keys} AS k WHERE k.key = live.key{in_scope});
-                $sql$, format('t.%I', index.column_name), '',
-                simsql._tables_parts(index) || jsonb_build_object(
-                    'in_scope', simsql._for_scope(index, ' AND k.%1$s = live.%1$s')));
+            PERFORM simsql._add_missing_keys(index);
         ELSE NULL;
         END CASE;
     END LOOP;
-    IF EXISTS (SELECT FROM unnest(faults) AS f
-                WHERE f.problem LIKE 'trigger %' OR f.problem = 'expression changed')
-    THEN
+    IF EXISTS (SELECT FROM unnest(faults) AS f WHERE f.problem LIKE 'trigger %') THEN
         PERFORM simsql._create_triggers(index);
-        -- An unfinished build has already passed rows that were written without triggers, so it starts over.
-        IF to_regclass('simsql.built_' || index.id) IS NOT NULL THEN
-            EXECUTE format('DELETE FROM simsql.built_%s', index.id);
-        END IF;
     END IF;
     RETURN index;
 END
@@ -242,6 +253,7 @@ BEGIN
     PERFORM simsql._tables_create(index, filled => index.ready);
     PERFORM simsql._create_functions(index);
     PERFORM simsql._create_triggers(index);
+    PERFORM simsql._stamp(index.id);
     RETURN index;
 END
 $$;
@@ -259,7 +271,8 @@ DECLARE
     statement constant text := simsql._for_key_tables(index, $sql$
         SELECT {'keys'}, count(*) FILTER (WHERE k.key IS NULL),
                coalesce(sum(k.copies - (live.key IS NOT NULL)::integer), 0)::bigint
-          FROM (SELECT {key_columns}, count(*) AS copies FROM {keys} GROUP BY {key_columns}) AS k
+          FROM (SELECT {key_columns}, count(*) AS copies FROM {keys} WHERE key IS NOT NULL
+                 GROUP BY {key_columns}) AS k
           FULL JOIN (SELECT DISTINCT {t_scope}{key} AS key FROM ONLY {table} AS t
                       WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}) AS live USING ({key_columns})
         $sql$, format('t.%I', index.column_name), 'UNION ALL', simsql._tables_parts(index), damaged);

@@ -96,7 +96,7 @@ BEGIN
         keys := format('simsql.keys_%s_%s', index.id, permutation.number);
         -- CREATE TABLE AS is a fifth faster than INSERT. A B-tree that is created after a sorted fill is
         -- packed, and takes a quarter less time. Equal keys are allowed, so no unique index can identify a
-        -- row.
+        -- row. The row without a key is there as long as nobody empties the table: see _emptied_tables.
         EXECUTE simsql._render($sql$
             CREATE {unlogged} TABLE {keys} AS
             SELECT DISTINCT {typed_scope}{key} AS key
@@ -104,9 +104,10 @@ BEGIN
              WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}
              ORDER BY {key_columns}
               {with_data};
-            ALTER TABLE {keys} {not_null}ALTER key SET NOT NULL, REPLICA IDENTITY FULL;
+            ALTER TABLE {keys} REPLICA IDENTITY FULL;
             COMMENT ON TABLE {keys} IS {'comment'};
-            CREATE INDEX ON {keys} ({key_columns})
+            CREATE INDEX ON {keys} ({key_columns});
+            INSERT INTO {keys} (key) VALUES (NULL)
             $sql$,
             jsonb_build_object(
                 'unlogged', unlogged,
@@ -115,7 +116,6 @@ BEGIN
                 'key', simsql._permute(format('t.%I', index.column_name), permutation.lead_mask),
                 'guard', guard,
                 'with_data', CASE WHEN NOT filled THEN 'WITH NO DATA' END,
-                'not_null', simsql._for_scope(index, 'ALTER %1$s SET NOT NULL, '),
                 'comment', format('keys of the simhash index on %s(%I), permutation %s, ', index.table_name,
                                   index.column_name, permutation.number)
                            || 'lead bits ' || to_hex(permutation.lead_mask)),

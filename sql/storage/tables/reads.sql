@@ -51,7 +51,7 @@ AS $$
         pieces, '{queries}', '(SELECT fp, {key_of_fp} AS center FROM unnest($1) AS u (fp))') || ' AS s',
     'between', E'\n         UNION ALL',
     -- The keys of the first permutation are the fingerprints themselves.
-    'all', $sql$(SELECT k.key FROM simsql.keys_{id}_0 AS k WHERE true{scope_of_keys})$sql$,
+    'all', $sql$(SELECT k.key FROM simsql.keys_{id}_0 AS k WHERE k.key IS NOT NULL{scope_of_keys})$sql$,
     -- The last branch reads nothing. It makes a search without candidates fail for a role that cannot read
     -- the columns.
     'candidates', $sql$SELECT c.fingerprint
@@ -105,7 +105,7 @@ AS $$
         SELECT FROM simsql.keys_{id}_0 AS k WHERE true{scope_of_keys} LIMIT $1) AS c$sql$,
     'sample', $sql$SELECT ARRAY(
         SELECT k.key FROM simsql.keys_{id}_0 AS k TABLESAMPLE bernoulli ({percent}) REPEATABLE (0)
-         ORDER BY k.key)$sql$,
+         WHERE k.key IS NOT NULL ORDER BY k.key)$sql$,
     'count', $sql$
         SELECT coalesce(sum(k.keys), 0)
           FROM (SELECT r.key, (r.key # f) & {'outside'}::bigint AS low,

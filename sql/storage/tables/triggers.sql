@@ -44,8 +44,10 @@ $$;
 --
 -- With many keys, inserting them into a B-tree in their order takes a third less time; a single row takes a
 -- tenth less time without the sort. An update of other columns adds no keys, because the old rows have
--- theirs. Two kinds of old rows do not: those of inheritance children, and the intermediate states of rows
--- that PostgreSQL updates twice in one statement to enforce foreign keys.
+-- theirs. A foreign key may update a row twice in one statement: its state in between is in both transition tables, once
+-- for each time, so versions are counted and not compared as sets. The old rows of inheritance children have no keys:
+-- they do not count if the table has or had a child, or if a snapshot that is older than the last change of the table's
+-- row in the catalogue may not show a child.
 CREATE OR REPLACE FUNCTION simsql._trigger_functions(index simsql.registry)
 RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
 LANGUAGE plpgsql STABLE
@@ -106,9 +108,10 @@ BEGIN
                 SELECT {distinct}{n_scope}n.{"column"} AS fp
                   FROM pg_am AS n WHERE n.{"column"} IS NOT NULL{n_in_a_scope}$sql$
             ELSE $sql$
-                SELECT {n_scope}n.{"column"} AS fp
-                  FROM pg_am AS n WHERE n.{"column"} IS NOT NULL{n_in_a_scope}
-                EXCEPT SELECT {o_scope}o.{"column"} FROM pg_amop AS o WHERE simsql.alone$sql$ END;
+                SELECT {distinct}d.* FROM (
+                    SELECT {n_scope}n.{"column"} AS fp
+                      FROM pg_am AS n WHERE n.{"column"} IS NOT NULL{n_in_a_scope}
+                    EXCEPT ALL SELECT {o_scope}o.{"column"} FROM pg_amop AS o WHERE simsql.alone) AS d$sql$ END;
         inserts_of_several := simsql._for_key_tables(index, $sql$
         INSERT INTO {keys} ({key_columns})
         SELECT {f_scope}{key} FROM ({added}) AS f ORDER BY {order};$sql$, 'f.fp', '',
@@ -149,13 +152,11 @@ BEGIN
     RETURN NULL;
 END$sql$,
             jsonb_build_object(
-                'alone', CASE event WHEN 'update' THEN simsql._render($sql$
-    alone constant boolean := NOT c.relhassubclass AND NOT EXISTS (
-        SELECT FROM pg_catalog.pg_constraint AS f
-          JOIN pg_catalog.pg_trigger AS t ON t.tgrelid = f.conrelid AND t.tgname = 'simsql_{id}_column'
-         WHERE f.conrelid = TG_RELID AND f.contype = 'f' AND f.conkey && t.tgattr::pg_catalog.int2[]
-           AND (f.confupdtype IN ('c', 'n', 'd') OR f.confdeltype IN ('n', 'd')))
-        FROM pg_catalog.pg_class AS c WHERE c.oid = TG_RELID;$sql$, '{}', shared) END,
+                'alone', CASE event WHEN 'update' THEN $sql$
+    alone constant boolean := NOT c.relhassubclass
+        AND (c.xmax = '0'::pg_catalog.xid
+             OR pg_catalog.current_setting('transaction_isolation') IN ('read committed', 'read uncommitted'))
+        FROM pg_catalog.pg_class AS c WHERE c.oid = TG_RELID;$sql$ END,
                 'types_are_right', simsql._types_are_right(index, NULL),
                 'inserts_of_several', inserts_of_several,
                 'inserts_of_one', inserts_of_one),
@@ -193,20 +194,6 @@ END$sql$,
 END
 $$;
 
--- A digest of the expressions of the generated columns of an index; null if it has none. ALTER COLUMN ... SET
--- EXPRESSION computes their values again without firing a trigger.
-CREATE OR REPLACE FUNCTION simsql._expressions(index simsql.registry) RETURNS text
-LANGUAGE sql STABLE
-AS $$
-    SELECT encode(sha256(convert_to(string_agg(pg_get_expr(d.adbin, d.adrelid), ';' ORDER BY c.place),
-                                    'UTF8')), 'hex')
-      FROM unnest(index.column_name || index.scope_columns) WITH ORDINALITY AS c (name, place)
-      JOIN pg_attribute AS a ON a.attrelid = index.table_id AND a.attname = c.name AND a.attgenerated = 's'
-      JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-$$;
-
--- The update trigger carries the digest of the expressions as they were when its keys were complete.
---
 -- Two of them never fire, but they record in the catalogue what a name cannot. The first identifies the
 -- columns, the fingerprint column and then the scope, by number, whatever their names are (see
 -- _check_columns). It also makes PostgreSQL refuse ALTER COLUMN TYPE, which rewrites values without firing
@@ -221,9 +208,7 @@ AS $$
                           || ' EXECUTE FUNCTION simsql.add_on_{function}_{id}({nonce})',
                           jsonb_build_object('suffix', t.suffix, 'function', t.function,
                                              'nonce', CASE WHEN t.fires IS NOT NULL
-                                                           THEN quote_literal(index.nonce) END
-                                                      || CASE WHEN t.suffix = 'update' AND e.digest IS NOT NULL
-                                                              THEN ', ' || quote_literal(e.digest) ELSE '' END),
+                                                           THEN quote_literal(index.nonce) END),
                           jsonb_build_object('id', index.id, 'table', index.table_name, 'columns',
                                              simsql._name_list(index.column_name || index.scope_columns))),
            t.fires::"char"
@@ -237,7 +222,6 @@ AS $$
            ('no_parent', 'insert', NULL,
             'AFTER INSERT ON {table} REFERENCING NEW TABLE AS new_rows FOR EACH ROW WHEN (false)'))
            AS t (suffix, function, fires, event)
-     CROSS JOIN simsql._expressions(index) AS e (digest)
      WHERE index.storage = 'tables'
 $$;
 

@@ -43,7 +43,7 @@ BEGIN
         WITH seen AS MATERIALIZED (
             SELECT k.*, row_number() OVER (PARTITION BY {key_columns}) AS nth
               FROM (SELECT ctid AS place, {key_columns} FROM simsql.keys_{id}_{number}
-                     WHERE {from_place} ORDER BY {key_columns} LIMIT $2) AS k
+                     WHERE key IS NOT NULL AND {from_place} ORDER BY {key_columns} LIMIT $2) AS k
         ), superfluous AS MATERIALIZED (
             SELECT s.place, {s_scope}f.fp, live.found IS NOT NULL AS alive
               FROM seen AS s
@@ -108,7 +108,7 @@ BEGIN
     IF skipped > 0 THEN
         EXECUTE simsql._render($sql$
             SELECT {id}, ARRAY[0, 0], k.key, ARRAY[{scope_as_text}]::text[], -$1 - $2, 0, 0, false
-              FROM simsql.keys_{id}_0 AS k ORDER BY {key_columns} OFFSET $1 LIMIT 1
+              FROM simsql.keys_{id}_0 AS k WHERE k.key IS NOT NULL ORDER BY {key_columns} OFFSET $1 LIMIT 1
             $sql$,
             jsonb_build_object('scope_as_text', simsql._scope_as_text(index)), simsql._tables_parts(index))
            INTO state USING skipped, simsql._batch_size();

@@ -1,0 +1,350 @@
+-- The stamp of an index: that its keys were complete, and how the catalogue looked at that time.
+--
+-- Keys are missing if rows were written while something kept the triggers from adding keys, or if something has
+-- removed keys since. Whoever did that may have undone it, so comparing the catalogue with what it should be proves
+-- nothing. The stamp therefore holds marks that never come back: where the rows of the catalogue are that describe
+-- the triggers, policies and expressions, and which transaction wrote them. It is written whenever the keys are
+-- known to be complete, and a search compares it with the catalogue after it has searched, when it has its locks.
+--
+-- Names, types and files do come back. They are in the stamp so that one comparison tells that nothing has changed.
+-- If they differ, _faults looks closer.
+
+-- Whether an index certainly has all keys that a search needs, which has seen this stamp in its snapshot: its stamp is
+-- still the same, and so is the catalogue. It is VOLATILE, and so has a snapshot of its own, which is later than the
+-- locks of the search. In a transaction with one snapshot, _check_snapshot knows more. It takes as long as many
+-- searches do, and most of that is starting the query: so what few indexes or roles need is not in it. Rows come in the
+-- order of the B-trees of the catalogue, which is always the same.
+CREATE OR REPLACE FUNCTION simsql._is_complete(index_id integer, stamped_by xid8) RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    prefix constant text := 'simsql_' || index_id || '_';
+    table_id oid;
+    table_name text;
+    keys oid;
+    file oid;
+    is_generated boolean;
+BEGIN
+    SELECT r.table_id, r.table_name, (r.stamp).ids[1], (r.stamp).file, (r.stamp).expressions IS NOT NULL
+      INTO table_id, table_name, keys, file, is_generated
+      FROM simsql.registry AS r
+     WHERE r.id = index_id AND r.stamped_by = _is_complete.stamped_by AND r.ready
+       AND (r.stamp).keys = ARRAY(
+           SELECT (c.relname, c.relfilenode, c.relhasrules, c.relrowsecurity,
+                   c.relforcerowsecurity)::simsql._keys_mark
+             FROM pg_class AS c WHERE c.oid = ANY ((r.stamp).ids))
+       AND (r.stamp).has_children = (SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = r.table_id)
+       AND (r.stamp).columns = ARRAY(
+           SELECT (a.attname, a.atttypid, a.attgenerated)::simsql._column_mark
+             FROM pg_attribute AS a WHERE a.attrelid = r.table_id AND a.attnum = ANY ((r.stamp).numbers))
+       AND (r.stamp).triggers = ARRAY(
+           SELECT (t.ctid, t.xmin)::simsql._mark
+             FROM pg_trigger AS t
+            WHERE t.tgrelid = ANY (r.table_id || (r.stamp).ids)
+              AND (t.tgrelid <> r.table_id OR starts_with(t.tgname::text, prefix)));
+    IF NOT FOUND OR to_regclass(table_name) IS DISTINCT FROM table_id THEN
+        RETURN false;
+    END IF;
+    IF is_generated OR file IS NOT NULL OR row_security_active(keys) OR current_setting('citus.version', true) IS NOT NULL
+    THEN
+        RETURN simsql._is_complete_otherwise(index_id);
+    END IF;
+    RETURN true;
+END
+$$;
+
+-- The rest: for a generated column, an unlogged table, a role to which policies apply, and Citus.
+CREATE OR REPLACE FUNCTION simsql._is_complete_otherwise(index_id integer) RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    is_generated boolean;
+    index simsql.registry;
+BEGIN
+    SELECT (r.stamp).expressions IS NOT NULL INTO is_generated
+      FROM simsql.registry AS r
+     WHERE r.id = index_id
+       AND ((r.stamp).file IS NULL OR (r.stamp).file = pg_relation_filenode(r.table_id))
+       AND (r.storage <> 'tables' OR (r.stamp).policies = ARRAY(
+           SELECT (p.ctid, p.xmin)::simsql._mark
+             FROM pg_policy AS p WHERE p.polrelid = ANY ((r.stamp).ids)));
+    IF NOT FOUND OR NOT is_generated AND current_setting('citus.version', true) IS NULL THEN
+        RETURN FOUND;
+    END IF;
+    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
+    RETURN (index.storage <> 'tables'
+            OR (simsql._current_stamp(index, (index.stamp).ids)).expressions
+               IS NOT DISTINCT FROM (index.stamp).expressions)
+           AND (NOT simsql._is_distributed(index.table_id)
+                OR NOT simsql._is_distributed_since(index) AND NOT row_security_active(index.table_id));
+END
+$$;
+
+-- The stamp that an index with these key tables would get now.
+CREATE OR REPLACE FUNCTION simsql._current_stamp(index simsql.registry, ids oid[]) RETURNS simsql._stamp
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    stamp simsql._stamp;
+    columns constant text[] := index.column_name || index.scope_columns;
+    prefix constant text := 'simsql_' || index.id || '_';
+BEGIN
+    SELECT CASE c.relpersistence WHEN 'u' THEN c.relfilenode END, c.relhassubclass INTO stamp.file, stamp.has_children
+      FROM pg_class AS c WHERE c.oid = index.table_id;
+    stamp.ids := ids;
+    stamp.numbers := ARRAY(SELECT a.attnum FROM pg_attribute AS a
+                            WHERE a.attrelid = index.table_id AND a.attname = ANY (columns) ORDER BY a.attnum);
+    stamp.keys := ARRAY(SELECT (c.relname, c.relfilenode, c.relhasrules, c.relrowsecurity,
+                                c.relforcerowsecurity)::simsql._keys_mark
+                          FROM pg_class AS c WHERE c.oid = ANY (ids));
+    stamp.columns := ARRAY(SELECT (a.attname, a.atttypid, a.attgenerated)::simsql._column_mark
+                             FROM pg_attribute AS a
+                            WHERE a.attrelid = index.table_id AND a.attnum = ANY (stamp.numbers));
+    stamp.triggers := ARRAY(SELECT (t.ctid, t.xmin)::simsql._mark
+                              FROM pg_trigger AS t
+                             WHERE t.tgrelid = ANY (index.table_id || ids)
+                               AND (t.tgrelid <> index.table_id OR starts_with(t.tgname::text, prefix)));
+    stamp.policies := ARRAY(SELECT (p.ctid, p.xmin)::simsql._mark
+                              FROM pg_policy AS p WHERE p.polrelid = ANY (ids));
+    stamp.expressions := nullif(ARRAY(
+        SELECT (d.ctid, d.xmin)::simsql._mark
+          FROM pg_attribute AS a JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+         WHERE a.attrelid = index.table_id AND a.attgenerated <> '' AND a.attname = ANY (columns)
+         ORDER BY a.attnum), '{}');
+    RETURN stamp;
+END
+$$;
+
+-- The OIDs of the key tables of an index. Null stands for a missing one.
+CREATE OR REPLACE FUNCTION simsql._key_table_ids(index simsql.registry) RETURNS oid[]
+LANGUAGE sql STABLE
+AS $$
+    SELECT ARRAY(
+        SELECT to_regclass(format('simsql.keys_%s_%s', index.id, p.number))::oid
+          FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
+         WHERE index.storage = 'tables' ORDER BY p.number)
+$$;
+
+-- What else identifies the rows of the catalogue. VACUUM FULL moves them, and writes a new file: then the command of the
+-- transaction that wrote them identifies them instead of their place. pg_upgrade writes them anew.
+CREATE OR REPLACE FUNCTION simsql._stamped_on(index simsql.registry) RETURNS jsonb
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    ids constant oid[] := simsql._key_table_ids(index);
+BEGIN
+    RETURN jsonb_build_object(
+        'server', current_setting('server_version_num')::integer / 10000,
+        'files', ARRAY[pg_relation_filenode('pg_trigger'), pg_relation_filenode('pg_policy'),
+                       pg_relation_filenode('pg_attrdef')],
+        'commands', (
+            SELECT md5(string_agg(c.command, ',' ORDER BY c.kind, c.relation, c.name))
+              FROM (SELECT 1, t.tgrelid, t.tgname, t.xmin || ' ' || t.cmin FROM pg_trigger AS t
+                     WHERE t.tgrelid = ANY (index.table_id || ids)
+                       AND (t.tgrelid <> index.table_id
+                            OR starts_with(t.tgname::text, 'simsql_' || index.id || '_'))
+                     UNION ALL
+                    SELECT 2, p.polrelid, p.polname, p.xmin || ' ' || p.cmin FROM pg_policy AS p
+                     WHERE p.polrelid = ANY (ids)
+                     UNION ALL
+                    SELECT 3, d.adrelid, a.attname, d.xmin || ' ' || d.cmin
+                      FROM pg_attrdef AS d JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+                     WHERE d.adrelid = index.table_id AND a.attgenerated <> ''
+                       AND a.attname = ANY (index.column_name || index.scope_columns)
+                   ) AS c (kind, relation, name, command)));
+END
+$$;
+
+-- Stamps an index. The caller knows that its keys are complete: nobody has written to the table since it was locked, or
+-- the triggers have added the keys of all that was written.
+CREATE OR REPLACE FUNCTION simsql._stamp(index_id integer) RETURNS void
+LANGUAGE sql
+AS $$
+    UPDATE simsql.registry AS r
+       SET stamp = simsql._current_stamp(r, simsql._key_table_ids(r)),
+           stamped_by = pg_current_xact_id(), stamped_on = simsql._stamped_on(r)
+     WHERE r.id = index_id
+$$;
+
+-- The indexes whose keys a restore has found complete, with the stamps that they would get. pg_restore fills a materialized
+-- view after everything else, so this compares the keys with the rows: those that were dumped without
+-- the others, or written before the triggers existed. Otherwise nobody reads or refreshes it.
+CREATE OR REPLACE FUNCTION simsql._restored_stamps() RETURNS TABLE (id integer, stamp simsql._stamp)
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    index simsql.registry;
+BEGIN
+    FOR index IN
+        SELECT r.* FROM simsql.registry AS r
+         WHERE r.ready AND r.storage = 'tables' AND r.stamp IS DISTINCT FROM NULL ORDER BY r.id
+    LOOP
+        -- It is somebody else's table, or the index has a fault, which searches will report.
+        BEGIN
+            CONTINUE WHEN EXISTS (SELECT FROM unnest(simsql._faults(index)) AS f
+                                   WHERE f.effect = 'refuses' AND f.problem <> 'keys not compared')
+                       OR EXISTS (SELECT FROM simsql._storage_compare(index) AS c WHERE c.missing > 0);
+            id := index.id;
+            stamp := simsql._current_stamp(index, simsql._key_table_ids(index));
+            RETURN NEXT;
+        EXCEPTION
+            WHEN OTHERS THEN
+                RAISE WARNING 'simsql: the keys of the simhash index on % were not compared: %', index.table_name,
+                              sqlerrm;
+        END;
+    END LOOP;
+END
+$$;
+
+-- The key tables of an index that lack the row that they are created with, as this snapshot sees them: they have been
+-- emptied, or rewritten after the snapshot.
+CREATE OR REPLACE FUNCTION simsql._emptied_tables(index simsql.registry) RETURNS text[]
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off
+AS $$
+DECLARE
+    tables text[];
+BEGIN
+    EXECUTE 'SELECT array_remove(ARRAY[' || simsql._for_key_tables(
+                index, 'CASE WHEN NOT EXISTS (SELECT FROM {keys} WHERE key IS NULL) THEN {''keys''} END', 'key', ', ')
+            || '], NULL)'
+       INTO tables;
+    RETURN tables;
+END
+$$;
+
+-- What the stamp of an index with key tables says against its keys, in this snapshot; null if nothing.
+--
+-- A restore and pg_upgrade write all rows of the catalogue anew. The former gives relations other OIDs, and has compared
+-- the keys: see _restored. The latter keeps OIDs and rows, and nobody writes meanwhile.
+CREATE OR REPLACE FUNCTION simsql._stamp_problem(index simsql.registry) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    ids constant oid[] := simsql._key_table_ids(index);
+    stamped constant simsql._stamp := index.stamp;
+    now simsql._stamp;
+    stamped_on jsonb;
+BEGIN
+    IF index.storage <> 'tables' OR array_position(ids, NULL) IS NOT NULL THEN
+        RETURN NULL;  -- B-trees are never incomplete; of a missing key table others tell
+    END IF;
+    now := simsql._current_stamp(index, ids);
+    IF stamped.ids IS DISTINCT FROM ids THEN
+        IF stamped IS DISTINCT FROM NULL
+           AND (SELECT c.relispopulated FROM pg_class AS c WHERE c.oid = to_regclass('simsql._restored'))
+        THEN
+            IF EXISTS (SELECT FROM simsql._restored AS r WHERE r.id = index.id AND r.stamp = now) THEN
+                RETURN NULL;
+            END IF;
+        END IF;
+        RETURN 'keys not compared';
+    END IF;
+    stamped_on := simsql._stamped_on(index);
+    IF now = stamped OR stamped_on -> 'server' <> index.stamped_on -> 'server' THEN
+        RETURN NULL;
+    END IF;
+    -- VACUUM FULL moves rows of the catalogue.
+    IF stamped_on -> 'files' = index.stamped_on -> 'files'
+       OR stamped_on -> 'commands' <> index.stamped_on -> 'commands'
+    THEN
+        IF now.expressions IS DISTINCT FROM stamped.expressions THEN
+            RETURN 'expression changed';
+        ELSIF now.triggers <> stamped.triggers THEN
+            RETURN 'triggers changed';
+        ELSIF now.policies <> stamped.policies THEN
+            RETURN 'policies changed';
+        END IF;
+    END IF;
+    IF EXISTS (SELECT FROM pg_rewrite AS w WHERE w.ev_class = ANY (ids)) THEN
+        RETURN 'rule on a key table';
+    END IF;
+    IF (now.file IS DISTINCT FROM stamped.file
+        OR ARRAY(SELECT k.file FROM unnest(now.keys) AS k) <> ARRAY(SELECT k.file FROM unnest(stamped.keys) AS k))
+       AND has_table_privilege(index.table_id, 'SELECT')
+       AND simsql._emptied_tables(index) <> '{}'
+    THEN
+        RETURN 'keys lost';
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+-- The same as a fault.
+CREATE OR REPLACE FUNCTION simsql._stamp_faults(index simsql.registry, actual simsql.registry) RETURNS simsql._fault[]
+LANGUAGE sql STABLE
+AS $$
+    SELECT ARRAY(
+        SELECT (p.problem, actual.table_name, k.state,
+                -- Policies hide keys only from the roles to which they apply.
+                CASE WHEN p.problem <> 'policies changed' OR row_security_active((index.stamp).ids[1])
+                     THEN 'refuses' ELSE 'may miss rows' END,
+                format(k.message, at.name), k.advice,
+                format('SELECT * FROM simsql.repair(%L);', index.table_id))::simsql._fault
+          FROM simsql._stamp_problem(actual) AS p (problem)
+         CROSS JOIN LATERAL format('%s(%I)', index.table_id, index.column_name) AS at (name)
+          JOIN (VALUES
+               ('keys not compared', 'keys not compared',
+                'the keys of the simhash index on %s have not been compared with the rows since they were restored',
+                'Compare them:'),
+               ('expression changed', 'expression changed',
+                'the expression of a generated column changed after the simhash index on %s was created',
+                'It lacks rows whose values have changed:'),
+               ('triggers changed', 'triggers disabled',
+                'triggers of the simhash index on %s have been disabled or dropped',
+                'It lacks rows that were written in the meantime:'),
+               ('policies changed', 'damaged', 'the row-level security of the keys of %s has been altered',
+                'Restore it:'),
+               ('rule on a key table', 'damaged', 'a key table of the simhash index on %s has a rule',
+                'It lacks rows that were written in the meantime:'),
+               ('keys lost', 'damaged', 'key tables of the simhash index on %s have been emptied or rewritten',
+                'Add the keys again:')) AS k (problem, state, message, advice) USING (problem))
+$$;
+
+-- Raises an error if the current catalogue shows a fault of an index, whatever the snapshot of the caller.
+CREATE OR REPLACE FUNCTION simsql._check_now(index_id integer, table_name regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    index simsql.registry;
+BEGIN
+    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
+    IF index.id IS NULL THEN
+        PERFORM simsql._refuse_changed(table_name, 'it was dropped or created again');
+    END IF;
+    PERFORM simsql._check_sound(index);
+END
+$$;
+
+-- Raises an error unless a search that has just ended has seen every key. If its stamp is no longer that of the catalogue,
+-- the index has to be sound now and in the snapshot of the search, and the snapshot has to see the keys.
+CREATE OR REPLACE FUNCTION simsql._check_searched(index_id integer, table_name regclass, stamped_by xid8)
+RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    index simsql.registry;
+BEGIN
+    IF NOT simsql._is_complete(index_id, stamped_by) THEN
+        PERFORM simsql._check_now(index_id, table_name);
+        SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
+        PERFORM simsql._check_sound(index);
+        IF index.storage = 'tables' AND simsql._emptied_tables(index) <> '{}' THEN
+            PERFORM simsql._refuse_changed(table_name, 'its key tables were rewritten');
+        END IF;
+    END IF;
+    IF NOT simsql._takes_snapshots() THEN
+        PERFORM simsql._check_snapshot(index_id);
+    END IF;
+END
+$$;
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS simsql._restored AS SELECT s.id, s.stamp FROM simsql._restored_stamps() AS s;
+
+COMMENT ON MATERIALIZED VIEW simsql._restored IS
+    'the indexes whose keys were complete when this database was restored: pg_restore fills it';
+
+GRANT SELECT ON simsql._restored TO PUBLIC;
