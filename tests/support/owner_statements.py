@@ -283,6 +283,9 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
         "ALTER ROLE CURRENT_USER SET search_path = side, pg_catalog",
     ),
     "simsql": (
+        "SELECT simsql.clear_on_change('{t}', '{fp}', ARRAY['note'])",
+        "SELECT simsql.create_index('{t}', '{fp}', blocks => 4, sources => '{{\"note\": 1}}')",
+        "SELECT simsql.alter_index('{t}', '{registered}', sources => '{{\"note\": 1}}')",
         "SELECT simsql.repair('{t}')",
         "CALL simsql.vacuum('{t}', column_name => '{registered}')",
         "SELECT simsql.change_storage('{t}', 'tables', '{registered}')",

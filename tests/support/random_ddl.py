@@ -243,7 +243,10 @@ class Trial:
 
     def _execute_once(self, kind: str, statement: str, names: dict[str, str]) -> None:
         if kind != "copy":
+            cleared = self._one(_CLEARED) if kind == "simsql" else None
             self.ddl.execute(statement)
+            if cleared and "drop_index" not in statement and self._one(_CLEARED) < cleared:
+                self.fail(f"{statement} has dropped what clears stale fingerprints")
             return
         rows = self.admin.execute(f"SELECT {names['values']} FROM app.pool WHERE n % 2 = 0").fetchall()
         with self.ddl.cursor().copy(statement) as copy:
@@ -348,6 +351,27 @@ class Trial:
                 self._compare_index(session, index, whole=session in (self.owner, self.reader))
         self.open.rollback()
         self.old.rollback()
+        for index in self._indexes():
+            self._compare_edit(index)
+
+    def _compare_edit(self, index: dict[str, Any]) -> None:
+        """An edit of a text clears the fingerprint, if the index has sources, or `verify` complains."""
+        ((sources, plain),) = self._all(
+            "SELECT ARRAY(SELECT jsonb_object_keys(r.sources)), NOT EXISTS (SELECT FROM pg_trigger AS t"
+            " WHERE t.tgrelid = r.table_id AND NOT t.tgisinternal AND t.tgname !~ 'simsql')"
+            " AND NOT EXISTS (SELECT FROM pg_rewrite AS w WHERE w.ev_class = r.table_id)"
+            " AND NOT EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = r.table_id)"
+            " FROM simsql.registry AS r WHERE r.id = %s",
+            [index["id"]],
+        )
+        if not (sources and plain) or self._verify_complains(index):
+            return
+        column, source = (f'"{name}"' for name in (index["column"], sources[0]))
+        with self.admin.transaction(force_rollback=True):
+            edit = f"UPDATE {index['table']} SET {source} = concat({source}, 'x') RETURNING {column}"
+            found = self._attempt(self.admin, edit)
+        if isinstance(found, list) and any(value is not None for (value,) in found):
+            self.fail(f"an edit of {source} leaves fingerprints in {index}")
 
     def _indexes(self) -> list[dict[str, Any]]:
         found = self._all(
@@ -670,8 +694,10 @@ def try_case(server: Server, counts: Counts, case: dict[str, Any], template: str
         trial.run()
 
 
+_CLEARED = "SELECT count(*) FROM pg_trigger WHERE tgname ~ '^zz_simsql_clear_[0-9]+_column$'"
+
 # Kinds of statements that make each of these faults visible, so that a few cases find it.
-VISIBLE = {"replica": ("insert", "update"), "scope type": ("column type",)}
+VISIBLE = {"replica": ("insert", "update"), "scope type": ("column type",), "cleared": ("simsql",)}
 # Faults that once made searches miss rows in silence: in each function, a text and what stands for it again.
 FAULTS = {
     # Triggers did not fire while logical replication applied rows, or for others who write as a replica.
@@ -692,6 +718,8 @@ FAULTS = {
             "AND c.place = 1",
         ),
     ),
+    # A new index dropped the triggers that clear the fingerprints of edited texts.
+    "cleared": (("simsql._drop_triggers(regclass, integer)", "LATERAL regexp_matches(", "LATERAL regexp_match("),),
 }
 
 
