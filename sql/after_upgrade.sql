@@ -36,7 +36,7 @@ BEGIN
         LOOP
             IF EXISTS (SELECT FROM pg_policy AS p
                         WHERE p.polrelid = keys::regclass AND p.polname = 'readers') THEN
-                EXECUTE format('ALTER POLICY readers ON %s USING %s', keys, simsql._policy(index));
+                EXECUTE format('ALTER POLICY readers ON %s USING (%s)', keys, simsql._policy(index));
             END IF;
             PERFORM simsql._keep_own(keys, 'DELETE');
         END LOOP;

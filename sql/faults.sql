@@ -94,7 +94,7 @@ $$;
 
 -- The faults of an index. Those that make searches refuse it come in the order in which a search looks for
 -- them. The state of an index in simsql.indexes, and the error of a search, come from a quick look;
--- `thorough` also compares all functions and key tables with what create_index makes, and asks shards.
+-- `thorough` also compares everything with the inventory, and asks shards.
 CREATE OR REPLACE FUNCTION simsql._faults(index simsql.registry, thorough boolean DEFAULT false)
 RETURNS simsql._fault[]
 LANGUAGE plpgsql STABLE
@@ -171,42 +171,16 @@ BEGIN
                              'Wait for the build to finish. If it was interrupted:',
                              simsql._build_call(actual))::simsql._fault;
     END IF;
-    IF thorough AND array_position(columns, NULL) IS NULL THEN
+    IF thorough THEN
         faults := faults || ARRAY(
-            SELECT (f.problem, 'simsql.' || d.name, 'damaged', f.effect, NULL, NULL, repair)::simsql._fault
-              FROM simsql._functions(index) AS d
-              LEFT JOIN pg_proc AS p ON p.oid = to_regprocedure(format('simsql.%I%s', d.name, d.arguments))
-             CROSS JOIN LATERAL (VALUES
-                   ('function missing', 'may miss rows', p.oid IS NULL AND 'simsql.' || d.name <> search),
-                   ('function altered', 'may miss rows',
-                    p.oid IS NOT NULL
-                    AND (p.prosrc <> d.body OR p.proconfig IS DISTINCT FROM d.settings
-                         OR p.prosecdef <> (d.head LIKE '%SECURITY DEFINER%')
-                         OR p.provolatile <> CASE WHEN d.head LIKE '%STABLE%' THEN 's' ELSE 'v' END)))
-                   AS f (problem, effect, is_so)
-             WHERE f.is_so)
-            || ARRAY(SELECT (o.problem, o.object, 'damaged', 'grants to others', NULL, NULL, repair)::simsql._fault
-                       FROM simsql._other_privileges() AS o WHERE o.index_id = index.id)
-            || simsql._btree_faults(index, index.table_id, simsql._btree_columns(actual))
-            || simsql._source_faults(actual);
+            SELECT i FROM unnest(simsql._inventory_faults(index, actual)) AS i
+             WHERE NOT EXISTS (SELECT FROM unnest(faults) AS f WHERE f.problem = i.problem AND f.object = i.object));
+        IF array_position(columns, NULL) IS NULL THEN
+            faults := faults || simsql._source_faults(actual);
+        END IF;
     END IF;
     RETURN faults;
 END
-$$;
-
--- Tells whether a table of an index has a valid B-tree on these columns.
-CREATE OR REPLACE FUNCTION simsql._btree_faults(index simsql.registry, table_id regclass, column_names text[])
-RETURNS simsql._fault[]
-LANGUAGE sql STABLE
-AS $$
-    SELECT CASE WHEN bool_or(b.valid) THEN '{}'
-           ELSE array_agg((CASE WHEN b.index IS NULL THEN 'B-tree missing' ELSE 'B-tree invalid' END,
-                           coalesce(b.index::text,
-                                    format('%s (%s)', table_id, simsql._name_list(column_names))),
-                           'B-trees missing', 'slows', NULL, NULL,
-                           format('SELECT * FROM simsql.repair(%L);', index.table_id))::simsql._fault) END
-      FROM (VALUES (1)) AS one
-      LEFT JOIN simsql._btrees(table_id, column_names) AS b ON true
 $$;
 
 -- The columns of simsql.indexes that tell how an index is: the state and the remedy of its worst fault, and

@@ -41,6 +41,7 @@
 \ir vacuum.sql
 \ir build.sql
 \ir verify.sql
+\ir inventory.sql
 \ir repair.sql
 \ir maintain.sql
 \ir join_designs.sql

@@ -28,6 +28,12 @@ BEGIN
         EXECUTE format('ALTER FUNCTION %s SET quote_all_identifiers = off', signature);
         EXECUTE format('ALTER FUNCTION %s SET standard_conforming_strings = on', signature);
     END LOOP;
+    -- What has been installed, to compare it later.
+    EXECUTE format('CREATE OR REPLACE FUNCTION simsql._installed() RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE '
+                   'RETURN %L::jsonb', (SELECT jsonb_agg(jsonb_build_object('kind', d.kind, 'name', d.name,
+                                                                            'definition', d.definition)
+                                                         ORDER BY d.kind, d.name)
+                                          FROM simsql._definitions() AS d));
     PERFORM simsql._set_privileges(existing => existing);
     PERFORM set_config('quote_all_identifiers', current_setting('simsql.quote_all_identifiers'), true),
             set_config('search_path', current_setting('simsql.search_path'), true);

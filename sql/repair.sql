@@ -63,19 +63,6 @@ BEGIN
 END
 $$;
 
--- The owner of an index: that of most key tables or, without key tables, of the search function; else that of the
--- table.
-CREATE OR REPLACE FUNCTION simsql._owner(index simsql.registry) RETURNS oid
-LANGUAGE sql STABLE
-AS $$
-    SELECT coalesce(
-        (SELECT mode() WITHIN GROUP (ORDER BY c.relowner) FROM pg_class AS c
-          WHERE c.relnamespace = 'simsql'::regnamespace AND c.relname ~ format('^keys_%s_\d+$', index.id)),
-        (SELECT p.proowner FROM pg_proc AS p
-          WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname = 'search_' || index.id LIMIT 1),
-        (SELECT c.relowner FROM pg_class AS c WHERE c.oid = index.table_id))
-$$;
-
 -- Gives all objects of an index to one owner, and takes them from everybody else: the role that repairs need not be
 -- the owner, default privileges grant what they are told to, and functions that remained of another index have its
 -- owner.
@@ -119,14 +106,10 @@ BEGIN
     END IF;
     -- Writers wait, as for create_index. If an index has to be re-created, readers wait too, because its
     -- objects are dropped.
-    -- This looks at key tables alone: pg_get_triggerdef would lock the table.
     lost := EXISTS (
         SELECT FROM simsql.registry AS r
-         CROSS JOIN LATERAL simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p
-         CROSS JOIN LATERAL unnest(
-                    simsql._key_table_faults(r, simsql._as_named(r), p.number, thorough => true)) AS f
-         WHERE r.table_id = repair.table_name AND r.storage = 'tables'
-           AND f.problem IN ('key table missing', 'key table altered'));
+         CROSS JOIN LATERAL simsql._key_inventory(r, simsql._as_named(r)) AS i
+         WHERE r.table_id = repair.table_name AND i.expected IS DISTINCT FROM i.found);
     PERFORM simsql._lock(table_name, CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END,
                          'repair');
     FOR index IN SELECT r.* FROM simsql.registry AS r WHERE r.table_id = repair.table_name ORDER BY r.id LOOP
@@ -172,6 +155,13 @@ BEGIN
         IF FOUND THEN
             fault.problem := 'keys missing';
             PERFORM simsql._storage_mend(index, ARRAY[fault]);
+            -- Something may keep keys from a table.
+            SELECT c.keys INTO fault.object FROM simsql._storage_compare(index) AS c WHERE c.missing > 0 LIMIT 1;
+            IF FOUND THEN
+                RAISE EXCEPTION 'simsql.repair: % takes no keys', fault.object
+                    USING ERRCODE = 'object_not_in_prerequisite_state',
+                          HINT = 'Re-create the index: ' || simsql._create_again(index);
+            END IF;
         END IF;
         PERFORM simsql._give(index, owner);
         PERFORM simsql._stamp(index.id);

@@ -69,7 +69,8 @@ found (number, requirement, met, problem, remedy) AS (
       FROM database
      CROSS JOIN (VALUES ('{
                "gen_random_uuid()", "pg_advisory_xact_lock(bigint)", "pg_advisory_xact_lock_shared(bigint)",
-               "pg_backend_pid()", "pg_blocking_pids(integer)", "pg_describe_object(oid, oid, integer)",
+               "pg_backend_pid()", "pg_blocking_pids(integer)", "pg_collation_actual_version(oid)",
+               "pg_database_collation_actual_version(oid)", "pg_describe_object(oid, oid, integer)",
                "pg_get_expr(pg_node_tree, oid)", "pg_get_indexdef(oid, integer, boolean)", "pg_get_triggerdef(oid)",
                "pg_identify_object_as_address(oid, oid, integer)", "pg_partition_ancestors(regclass)",
                "pg_partition_tree(regclass)", "pg_relation_filenode(regclass)",
@@ -91,9 +92,10 @@ found (number, requirement, met, problem, remedy) AS (
            pg_catalog.format('as a superuser, GRANT SELECT ON %s TO %I', missing, role)
       FROM database
      CROSS JOIN (VALUES ('{
-               pg_am, pg_amop, pg_attrdef, pg_attribute, pg_constraint, pg_database, pg_default_acl, pg_depend, pg_index, pg_inherits, pg_locks,
-               pg_opclass, pg_operator, pg_policy, pg_prepared_statements, pg_proc, pg_stat_progress_create_index,
-               pg_trigger, pg_type
+               pg_am, pg_amop, pg_attrdef, pg_attribute, pg_collation, pg_constraint, pg_database, pg_default_acl,
+               pg_depend, pg_index, pg_inherits, pg_language, pg_locks, pg_opclass, pg_operator, pg_policy,
+               pg_prepared_statements, pg_proc, pg_rewrite, pg_roles, pg_stat_progress_create_index, pg_trigger,
+               pg_type
            }'::text[])) AS c (wanted)
      CROSS JOIN LATERAL (
                 SELECT pg_catalog.string_agg(w, ', ') FROM pg_catalog.unnest(wanted) AS w

@@ -50,9 +50,7 @@ DECLARE
 BEGIN
     IF table_name IS NULL THEN
         RETURN QUERY
-        SELECT NULL, NULL, o.problem, o.object, NULL::bigint, true, o.statement
-          FROM simsql._other_privileges() AS o
-         WHERE o.index_id IS NULL;
+        SELECT NULL, NULL, f.problem, f.object, NULL::bigint, true, f.remedy FROM simsql._installation_faults() AS f;
     END IF;
     FOR index IN
         SELECT r.* FROM simsql.registry AS r

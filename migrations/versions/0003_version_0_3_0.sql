@@ -15,7 +15,8 @@ DROP FUNCTION simsql.create_index(regclass, text, integer, integer, integer, int
 DROP PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text, text[], text);
 DROP FUNCTION simsql._begin_build(regclass, text, integer, integer, integer, integer, text, text[], text),
               simsql._register(regclass, text, integer, integer, integer, integer, text, text[], text, boolean);
-DROP FUNCTION simsql._other_callers(regprocedure);
+DROP FUNCTION simsql._other_callers(regprocedure), simsql._btree_faults(simsql.registry, regclass, text[]),
+              simsql._key_table_faults(simsql.registry, simsql.registry, integer, boolean);
 
 DROP FUNCTION simsql._files(regclass);
 

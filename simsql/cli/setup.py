@@ -16,7 +16,7 @@ from simsql.cli._database import Connecting, Working, postgresql_errors
 from simsql.cli._options import Folder, Printing, option
 from simsql.cli.index import print_indexes
 from simsql.database import install_schema, maintain, read_status, schema_sql, uninstall_schema
-from simsql.database.install import missing_requirements, other_privileges
+from simsql.database.install import installation_faults, missing_requirements
 from simsql.documents import printable
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import UsageError
@@ -89,7 +89,7 @@ def status_command(
             else:
                 problems += map(_describe, filter(lambda index: index.hint is not None, status.indexes))
                 with engine.connect() as connection:
-                    problems += other_privileges(connection)
+                    problems += installation_faults(connection)
             if print_rows(printing.format, _PROBLEMS, problems):
                 raise typer.Exit(1)
             return

@@ -132,7 +132,13 @@ def missing_requirements(connection: Connection) -> list[tuple[str, str]]:
     return [(row.problem, row.remedy) for row in rows if not row.met]
 
 
-def other_privileges(connection: Connection) -> list[tuple[str, str]]:
-    """Return which objects have too many or too few privileges: each problem with the SQL that corrects it."""
-    rows = connection.execute(text("SELECT object, problem, statement FROM simsql._other_privileges()"))
-    return [(f"{row.object}: {row.problem}", row.statement) for row in rows]
+def installation_faults(connection: Connection) -> list[tuple[str, str]]:
+    """Return what differs from the installation, and other privileges on indexes: each problem with its remedy."""
+    rows = connection.execute(
+        text(
+            "SELECT f.object, f.problem, f.remedy FROM simsql._installation_faults() AS f UNION ALL"
+            " SELECT o.object, o.problem, o.statement FROM simsql._other_privileges() AS o"
+            " WHERE o.index_id IS NOT NULL"
+        )
+    )
+    return [(f"{row.object}: {row.problem}", row.remedy) for row in rows]

@@ -130,6 +130,10 @@ def test_data_restored_into_an_existing_schema_keeps_its_index(restored, dump, l
         near(restored, 0, 0)
     assert refused.value.diag.message_hint.endswith("SELECT * FROM simsql.repair('public.article');")
     restored.execute("SELECT simsql.repair(r.table_id) FROM simsql.registry AS r")
+    hints = restored.execute("SELECT object, hint FROM simsql.verify()").fetchall()
+    assert {name for name, _ in hints} == {"simsql.registry", "simsql.schema_version"}
+    for _, hint in hints:
+        restored.execute(hint)
     check(restored)
 
 

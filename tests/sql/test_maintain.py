@@ -18,7 +18,9 @@ MAINTAIN = "CALL simsql.maintain()"
 FINGERPRINTS = [random.Random(number).getrandbits(64) - 2**63 for number in range(300)]
 SLOW = (
     "CREATE FUNCTION doze() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.02); RETURN NULL; END';"
-    "CREATE TRIGGER slow AFTER DELETE ON simsql.keys_1_0 EXECUTE FUNCTION doze()"
+    "CREATE TRIGGER slow AFTER DELETE ON simsql.keys_1_0 EXECUTE FUNCTION doze();"
+    # Else verify would name it.
+    "UPDATE pg_trigger SET tgisinternal = true WHERE tgname = 'slow'"
 )
 
 

@@ -3,6 +3,7 @@
 import pytest
 from articles import create_index, create_table, missing_keys, near
 from psycopg import errors
+from roles import allow_indexes
 
 pytestmark = pytest.mark.oldest_version
 
@@ -323,3 +324,24 @@ def test_an_index_in_a_schema_that_is_closed_to_others_is_listed_all_the_same(co
     assert stranger.execute(indexes).fetchall() == [("closed.article", "ready")]
     connection.execute("DROP TABLE closed.article")
     assert stranger.execute(indexes).fetchall() == [("closed.article", "table dropped")]
+
+
+def test_functions_that_remain_of_another_owner_are_taken_over_or_refused(connection, new_role, connect):
+    """They ran the triggers with the privileges of their owner, and every write failed."""
+    create_table(connection, [1, 3])
+    before, indexer = new_role(), new_role()
+    allow_indexes(connection, before, indexer)
+    connection.execute("CREATE TABLE old (fingerprint bigint)")
+    connection.execute(f"ALTER TABLE old OWNER TO {before}")
+    connect(before).execute("SELECT simsql.create_index('old', 'fingerprint')")
+    # As a restore that has failed after the functions.
+    connection.execute("DROP TABLE simsql.keys_1_0, simsql.keys_1_1, simsql.keys_1_2, simsql.keys_1_3")
+    connection.execute("TRUNCATE simsql.registry RESTART IDENTITY")
+    connection.execute(f"ALTER TABLE article OWNER TO {indexer}")
+    with pytest.raises(errors.InsufficientPrivilege, match=f"of role {before} is in the way") as refused:
+        create_index(connect(indexer))
+    assert f"As {before} or a superuser: DROP ROUTINE simsql." in refused.value.diag.message_hint
+    create_index(connection)
+    connection.execute("INSERT INTO article (fingerprint) VALUES (7)")
+    assert near(connection, 7, 0) == [(7, 0)]
+    assert connection.execute("SELECT problem FROM simsql.verify()").fetchall() == []

@@ -1,6 +1,7 @@
 -- The faults of triggers and key tables, and their repair.
 
--- A search reads the triggers, and whether the first key table is there and lasts as long as the table.
+-- A search reads the triggers, and whether the first key table is there and lasts as long as the table. The
+-- inventory has the rest.
 CREATE OR REPLACE FUNCTION simsql._tables_faults(
     index simsql.registry, actual simsql.registry, thorough boolean)
 RETURNS simsql._fault[]
@@ -9,7 +10,6 @@ AS $$
 DECLARE
     at constant text := format('%s(%I)', index.table_id, index.column_name);
     repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
-    tables constant integer := simsql._table_count(index.blocks, index.lead, index.inner_blocks);
     -- Its triggers and how they fire, in order; "!" stands for a trigger that never runs.
     prefix constant text := 'simsql_' || index.id || '_';
     firing constant text[] := ARRAY[prefix || 'column!', prefix || 'insertA', prefix || 'no_parent!',
@@ -26,31 +26,26 @@ BEGIN
     -- a restore does not make them ENABLE ALWAYS again. So this detects it. A trigger with a condition never
     -- runs, enabled or not.
     IF array_position(actual.column_name || actual.scope_columns, NULL) IS NULL
-       AND (thorough OR firing <> ARRAY(
+       AND firing <> ARRAY(
            SELECT t.tgname || CASE WHEN t.tgqual IS NULL THEN t.tgenabled::text ELSE '!' END
              FROM pg_trigger AS t
-            WHERE t.tgrelid = index.table_id AND starts_with(t.tgname, prefix) ORDER BY t.tgname))
+            WHERE t.tgrelid = index.table_id AND starts_with(t.tgname, prefix) ORDER BY t.tgname)
     THEN
         faults := faults || ARRAY(
             SELECT (CASE WHEN t.oid IS NULL THEN 'trigger missing'
-                         WHEN s.has_other_condition OR s.differs THEN 'trigger altered'
+                         WHEN s.has_other_condition THEN 'trigger altered'
                          WHEN d.fires = 'A' THEN 'trigger not enabled always'
                          ELSE 'trigger not enabled for replication' END,
                     d.name, 'triggers disabled',
-                    CASE WHEN t.oid IS NULL OR s.has_other_condition OR t.tgenabled <> d.fires THEN 'refuses'
-                         ELSE 'may miss rows' END,
+                    'refuses',
                     format('triggers of the simhash index on %s have been disabled or dropped', at),
                     'It lacks rows that were written in the meantime:', repair)::simsql._fault
               FROM simsql._triggers(actual) AS d
               LEFT JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name
-             CROSS JOIN LATERAL (SELECT (t.tgqual IS NULL) <> (d.fires IS NOT NULL),
-                                        thorough AND pg_get_triggerdef(t.oid) <> d.definition)
-                                AS s (has_other_condition, differs)
-             WHERE t.oid IS NULL OR s.has_other_condition OR s.differs OR t.tgenabled <> d.fires);
+             CROSS JOIN LATERAL (SELECT (t.tgqual IS NULL) <> (d.fires IS NOT NULL)) AS s (has_other_condition)
+             WHERE t.oid IS NULL OR s.has_other_condition OR t.tgenabled <> d.fires);
     END IF;
-    FOR number IN 0 .. CASE WHEN thorough THEN tables - 1 ELSE 0 END LOOP
-        faults := faults || simsql._key_table_faults(index, actual, number, thorough);
-    END LOOP;
+    faults := faults || simsql._key_table_faults(index);
     -- Writes through a parent table fire only the statement triggers of the parent.
     IF EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = index.table_id)
        OR EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = index.table_id)
@@ -72,74 +67,42 @@ LANGUAGE sql STABLE
 RETURN (SELECT array_agg((p.polname, p.polcmd, p.polpermissive, p.polroles)::text)
           FROM pg_policy AS p WHERE p.polrelid = keys) IS DISTINCT FROM ARRAY['(readers,r,t,{0})'];
 
--- The faults of a key table. The first one stands for all: searches refuse the index without it.
-CREATE OR REPLACE FUNCTION simsql._key_table_faults(
-    index simsql.registry, actual simsql.registry, number integer, thorough boolean)
-RETURNS simsql._fault[]
+-- The faults of the first key table, which stands for all: searches refuse the index without it.
+CREATE OR REPLACE FUNCTION simsql._key_table_faults(index simsql.registry) RETURNS simsql._fault[]
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    keys constant text := format('simsql.keys_%s_%s', index.id, number);
+    keys constant text := format('simsql.keys_%s_0', index.id);
     repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
-    effect constant text := CASE number WHEN 0 THEN 'refuses' ELSE 'may miss rows' END;
     class constant regclass := to_regclass(keys);
     faults simsql._fault[] := '{}';
 BEGIN
     IF class IS NULL THEN
-        RETURN ARRAY[('key table missing', keys, 'damaged', effect,
+        RETURN ARRAY[('key table missing', keys, 'damaged', 'refuses',
                       format('the table %s of the simhash index on %s(%I) is missing',
                              keys, index.table_id, index.column_name),
                       'Build the index again:', repair)::simsql._fault];
-    END IF;
-    -- Scope values are compared by the type and collation that they have in the user's table.
-    IF thorough AND ((SELECT c.relkind FROM pg_class AS c WHERE c.oid = class) <> 'r' OR EXISTS (
-        SELECT FROM (SELECT 'key' AS name, 'bigint'::regtype::oid AS type_id, 0::oid AS collation_id
-                      UNION ALL
-                     SELECT s.name, coalesce(simsql._base_type(u.atttypid), a.atttypid),
-                            u.attcollation
-                       FROM simsql._scope_columns(actual) AS s
-                       LEFT JOIN pg_attribute AS u
-                         ON u.attrelid = actual.table_id AND u.attname = s.column_name
-                       LEFT JOIN pg_attribute AS a ON a.attrelid = class AND a.attname = s.name) AS c
-         WHERE NOT EXISTS (
-               SELECT FROM pg_attribute AS a
-                WHERE a.attrelid = class AND a.attname = c.name AND a.atttypid = c.type_id
-                  AND a.attgenerated = '' AND a.attcollation = coalesce(c.collation_id, a.attcollation))))
-    THEN
-        RETURN ARRAY[('key table altered', keys, 'damaged', 'may miss rows', NULL, NULL,
-                      repair)::simsql._fault];
     END IF;
     -- ALTER TABLE SET LOGGED leaves it unlogged: a crash would empty it but keep the rows.
     IF EXISTS (SELECT FROM pg_class AS k
                  JOIN pg_class AS t ON t.oid = index.table_id AND t.relpersistence <> 'u'
                 WHERE k.oid = class AND k.relpersistence = 'u')
     THEN
-        faults := faults || ('key table unlogged', keys, 'damaged', effect,
+        faults := faults || ('key table unlogged', keys, 'damaged', 'refuses',
                              format('table %s was set logged after its simhash index was created',
                                     index.table_id),
                              'Make its key tables logged too:', repair)::simsql._fault;
     END IF;
     -- Under other policies, readers would miss keys, or see keys that they may not.
-    IF (thorough OR number = 0)
-       AND (NOT (SELECT c.relrowsecurity FROM pg_class AS c WHERE c.oid = class)
-            OR NOT has_table_privilege('public', class, 'SELECT')
-            OR simsql._has_other_policies(class))
+    IF NOT (SELECT c.relrowsecurity FROM pg_class AS c WHERE c.oid = class)
+       OR NOT has_table_privilege('public', class, 'SELECT')
+       OR simsql._has_other_policies(class)
     THEN
         faults := faults || ('policy altered', keys, 'damaged',
                              CASE WHEN row_security_active(class) AND simsql._has_other_policies(class)
-                                  THEN effect ELSE 'may miss rows' END,
+                                  THEN 'refuses' ELSE 'may miss rows' END,
                              format('the row-level security of %s has been altered', keys),
                              'Restore it:', repair)::simsql._fault;
-    END IF;
-    IF thorough AND NOT EXISTS (
-        SELECT FROM pg_trigger AS t
-         WHERE t.tgrelid = class AND t.tgname = 'simsql_keep_own' AND t.tgenabled = 'R')
-    THEN
-        faults := faults || ('replication can delete keys', keys, 'damaged', 'may miss rows', NULL, NULL,
-                             repair)::simsql._fault;
-    END IF;
-    IF thorough THEN
-        faults := faults || simsql._btree_faults(index, class, simsql._key_columns(index));
     END IF;
     RETURN faults;
 END
@@ -190,7 +153,7 @@ SET enable_indexscan = on SET enable_indexonlyscan = on
 AS $$
 DECLARE
     fault simsql._fault;
-    policy name;
+    statement text;
     renewed simsql.registry;
 BEGIN
     -- Only the transaction that follows a table knows it by this index, so no older snapshot misses keys, and the
@@ -210,6 +173,13 @@ BEGIN
     IF NOT index.ready AND simsql._stamp_problem(index) IS NOT NULL THEN
         EXECUTE format('DELETE FROM simsql.built_%s', index.id);
     END IF;
+    -- First, since they may keep keys away.
+    FOREACH statement IN ARRAY ARRAY(
+        SELECT DISTINCT o.statement FROM unnest(faults) AS f
+         CROSS JOIN LATERAL simsql._foreign_objects(CASE WHEN f.problem LIKE 'foreign %' THEN f.object::regclass END) AS o)
+    LOOP
+        EXECUTE statement;
+    END LOOP;
     EXECUTE simsql._for_key_tables(index, $sql$
         INSERT INTO {keys} (key) SELECT NULL WHERE NOT EXISTS (SELECT FROM {keys} WHERE key IS NULL);
         $sql$, 'key', '');
@@ -218,15 +188,16 @@ BEGIN
         WHEN 'key table unlogged' THEN
             EXECUTE format('ALTER TABLE %s SET LOGGED', fault.object);
         WHEN 'policy altered' THEN
-            FOR policy IN SELECT p.polname FROM pg_policy AS p WHERE p.polrelid = fault.object::regclass LOOP
-                EXECUTE format('DROP POLICY %I ON %s', policy, fault.object);
-            END LOOP;
             PERFORM simsql._guard_keys(fault.object, index);
         WHEN 'policies changed' THEN
             PERFORM simsql._tables_mend(index, ARRAY(
                 SELECT ('policy altered', format('simsql.keys_%s_%s', index.id, p.number),
                         NULL, NULL, NULL, NULL, NULL)::simsql._fault
                   FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p));
+        WHEN 'replica identity altered' THEN
+            EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', fault.object);
+        WHEN 'comment altered' THEN
+            PERFORM simsql._comment_keys(index);
         WHEN 'replication can delete keys' THEN
             PERFORM simsql._keep_own(fault.object, 'DELETE');
         WHEN 'keys missing' THEN

@@ -105,7 +105,6 @@ BEGIN
              ORDER BY {key_columns}
               {with_data};
             ALTER TABLE {keys} REPLICA IDENTITY FULL;
-            COMMENT ON TABLE {keys} IS {'comment'};
             CREATE INDEX ON {keys} ({key_columns});
             INSERT INTO {keys} (key) VALUES (NULL)
             $sql$,
@@ -115,13 +114,11 @@ BEGIN
                 'typed_scope', typed_scope,
                 'key', simsql._permute(format('t.%I', index.column_name), permutation.lead_mask),
                 'guard', guard,
-                'with_data', CASE WHEN NOT filled THEN 'WITH NO DATA' END,
-                'comment', format('keys of the simhash index on %s(%I), permutation %s, ', index.table_name,
-                                  index.column_name, permutation.number)
-                           || 'lead bits ' || to_hex(permutation.lead_mask)),
+                'with_data', CASE WHEN NOT filled THEN 'WITH NO DATA' END),
             shared);
         PERFORM simsql._guard_keys(keys, index);
     END LOOP;
+    PERFORM simsql._comment_keys(index);
     PERFORM set_config('work_mem', work_mem, true);
     IF filled THEN
         PERFORM simsql._record_vacuum(index);
@@ -131,37 +128,65 @@ BEGIN
     -- admits nobody else, even if default privileges grant more. An unlogged table is in no publication, and
     -- is empty after a crash: then the build starts over.
     IF NOT filled THEN
-        EXECUTE format('CREATE UNLOGGED TABLE simsql.built_%1$s (fp bigint, scope text[]); '
-                       'ALTER TABLE simsql.built_%1$s ENABLE ROW LEVEL SECURITY', index.id);
+        EXECUTE format('CREATE UNLOGGED TABLE simsql.built_%s (fp bigint, scope text[])', index.id);
+        PERFORM simsql._guard_keys('simsql.built_' || index.id, index);
     END IF;
 END
 $$;
 
--- A role can read the keys if, and only if, it can read the fingerprint column and the scope columns. The
--- policy checks the role that searches, at the time of the search, and identifies columns by number: another
--- table or column may take over the name. As a subquery it is evaluated once per scan.
-CREATE OR REPLACE FUNCTION simsql._policy(index simsql.registry) RETURNS text
+-- The comment of a key table.
+CREATE OR REPLACE FUNCTION simsql._key_comment(index simsql.registry, number integer, lead_mask bigint) RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT simsql._render($sql$((
-        SELECT coalesce(bool_and(has_column_privilege(t.tgrelid, a.number, 'SELECT')
-                                 AND has_schema_privilege(c.relnamespace, 'USAGE')), false)
-          FROM pg_trigger AS t
-          JOIN pg_class AS c ON c.oid = t.tgrelid
-         CROSS JOIN unnest(t.tgattr) AS a (number)
-         WHERE t.tgrelid = (SELECT r.table_id FROM simsql.registry AS r WHERE r.id = {id})
-           AND t.tgname = 'simsql_{id}_column'))$sql$, jsonb_build_object('id', index.id))
+    SELECT format('keys of the simhash index on %s(%I), permutation %s, lead bits %s', index.table_name,
+                  index.column_name, number, to_hex(lead_mask))
 $$;
 
-CREATE OR REPLACE FUNCTION simsql._guard_keys(keys text, index simsql.registry) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._comment_keys(index simsql.registry) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    EXECUTE simsql._render($sql$
-        ALTER TABLE {keys} ENABLE ROW LEVEL SECURITY;
-        CREATE POLICY readers ON {keys} FOR SELECT USING {policy}
-        $sql$, jsonb_build_object('keys', keys, 'policy', simsql._policy(index)));
-    PERFORM simsql._keep_own(keys, 'DELETE');
+    EXECUTE (SELECT string_agg(format('COMMENT ON TABLE simsql.keys_%s_%s IS %L', index.id, p.number,
+                                      simsql._key_comment(index, p.number, p.lead_mask)), ';')
+               FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._on_one_line(expression text) RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT replace(regexp_replace(expression, '\s+', ' ', 'g'), '( ', '(') $$;
+
+-- A role can read the keys if, and only if, it can read the fingerprint column and the scope columns, and use the
+-- schema of the table. The policy checks the role that searches, at the time of the search, and identifies columns by
+-- number: another table or column may take over the name. As a subquery it is evaluated once per scan. This is the
+-- text that PostgreSQL shows, on one line, so that it can be compared.
+CREATE OR REPLACE FUNCTION simsql._policy(index simsql.registry) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT simsql._on_one_line(simsql._render($sql$(
+        SELECT COALESCE(bool_and((has_column_privilege(t.tgrelid, a.number, 'SELECT'::text)
+                                  AND has_schema_privilege(c.relnamespace, 'USAGE'::text))), false) AS "coalesce"
+          FROM ((pg_trigger t JOIN pg_class c ON ((c.oid = t.tgrelid)))
+                CROSS JOIN LATERAL unnest(t.tgattr) a(number))
+         WHERE ((t.tgrelid = ((SELECT r.table_id FROM simsql.registry r WHERE (r.id = {id})))::oid)
+                AND (t.tgname = 'simsql_{id}_column'::name)))$sql$, jsonb_build_object('id', index.id)))
+$$;
+
+-- Lets only such roles read a key table. Nobody but its owner reads the progress of a build.
+CREATE OR REPLACE FUNCTION simsql._guard_keys(keys text, index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    policy name;
+BEGIN
+    FOR policy IN SELECT p.polname FROM pg_policy AS p WHERE p.polrelid = keys::regclass LOOP
+        EXECUTE format('DROP POLICY %I ON %s', policy, keys);
+    END LOOP;
+    EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY', keys);
+    IF keys NOT LIKE 'simsql.built%' THEN
+        EXECUTE format('CREATE POLICY readers ON %s FOR SELECT USING (%s)', keys, simsql._policy(index));
+        PERFORM simsql._keep_own(keys, 'DELETE');
+    END IF;
 END
 $$;
 
