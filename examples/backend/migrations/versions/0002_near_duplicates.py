@@ -20,7 +20,7 @@ def upgrade() -> None:
     op.install_simsql()
     op.add_column("article", sa.Column("fingerprint", simsql.sqlalchemy.Fingerprint(), nullable=True))
     op.create_index(op.f("ix_article_fingerprint"), "article", ["fingerprint"], unique=False)
-    op.create_simhash_index("article", "fingerprint", distance=7, recipe="words12-log-1")
+    op.create_simhash_index("article", "fingerprint", distance=7, recipe="words12-log-1", sources={"body": 1})
     # ### end Alembic commands ###
 
 
