@@ -70,11 +70,11 @@ found (number, requirement, met, problem, remedy) AS (
      CROSS JOIN (VALUES ('{
                "gen_random_uuid()", "pg_advisory_xact_lock(bigint)", "pg_advisory_xact_lock_shared(bigint)",
                "pg_backend_pid()", "pg_blocking_pids(integer)", "pg_collation_actual_version(oid)",
+               "pg_current_xact_id()",
                "pg_database_collation_actual_version(oid)", "pg_describe_object(oid, oid, integer)",
                "pg_get_expr(pg_node_tree, oid)", "pg_get_indexdef(oid, integer, boolean)", "pg_get_triggerdef(oid)",
                "pg_identify_object_as_address(oid, oid, integer)", "pg_partition_ancestors(regclass)",
                "pg_partition_tree(regclass)", "pg_relation_filenode(regclass)",
-               "pg_relation_is_publishable(regclass)",
                "pg_relation_is_updatable(regclass, boolean)", "pg_relation_size(regclass)", "pg_size_bytes(text)",
                "pg_sleep(double precision)", "pg_stat_get_dead_tuples(oid)", "pg_stat_get_ins_since_vacuum(oid)",
                "pg_stat_get_last_analyze_time(oid)", "pg_stat_get_last_autoanalyze_time(oid)",
