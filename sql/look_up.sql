@@ -154,6 +154,9 @@ BEGIN
         is_rewritten := simsql._emptied_tables(index) <> '{}';
     END IF;
     IF types <> index.scope_types OR is_rewritten
+       OR EXISTS (SELECT FROM unnest((index.stamp).numbers) WITH ORDINALITY AS n (number, place)
+                   WHERE simsql._column_name(index.table_id, n.number)
+                         IS DISTINCT FROM ((index.stamp).columns[n.place]).name)
        OR 'Append' IN (plan #>> '{0,Plan,Node Type}', plan #>> '{0,Plan,Plans,0,Node Type}')
     THEN
         RAISE EXCEPTION 'simsql: table % has changed since this transaction took its snapshot', index.table_id
@@ -206,7 +209,9 @@ AS $$
 BEGIN
     EXECUTE format('SELECT FROM %s AS t TABLESAMPLE system (0) LIMIT 0', table_name);
 EXCEPTION
-    WHEN undefined_table OR invalid_schema_name OR wrong_object_type OR syntax_error THEN NULL;  -- it was dropped: the search will tell
+    -- It was dropped, or a view has taken over its name: the search will tell.
+    WHEN undefined_table OR invalid_schema_name OR wrong_object_type OR syntax_error OR feature_not_supported THEN
+        NULL;
 END
 $$;
 

@@ -204,6 +204,10 @@ AS $$
 BEGIN
     PERFORM simsql._wait_for(pg_typeof(row_type)::text::regclass);
     RETURN QUERY SELECT n.* FROM simsql.near_rows(row_type, fingerprint, distance, column_name, scope) AS n;
+EXCEPTION
+    -- The table has been dropped, or a column has changed.
+    WHEN internal_error OR undefined_table OR undefined_object OR datatype_mismatch THEN
+        PERFORM simsql._refuse_changed(pg_typeof(row_type)::text::regclass, sqlerrm);
 END
 $$;
 

@@ -31,8 +31,7 @@ BEGIN
       FROM simsql.registry AS r
      WHERE r.id = index_id AND r.stamped_by = _is_complete.stamped_by AND r.ready
        AND (r.stamp).keys = ARRAY(
-           SELECT (c.relname, c.relfilenode, c.relhasrules, c.relrowsecurity,
-                   c.relforcerowsecurity)::simsql._keys_mark
+           SELECT (c.relname, c.relfilenode)::simsql._keys_mark
              FROM pg_class AS c WHERE c.oid = ANY ((r.stamp).ids))
        AND (r.stamp).has_children = (SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = r.table_id)
        AND (r.stamp).columns = ARRAY(
@@ -40,9 +39,9 @@ BEGIN
              FROM pg_attribute AS a WHERE a.attrelid = r.table_id AND a.attnum = ANY ((r.stamp).numbers))
        AND (r.stamp).triggers = ARRAY(
            SELECT (t.ctid, t.xmin)::simsql._mark
-             FROM pg_trigger AS t
-            WHERE t.tgrelid = ANY (r.table_id || (r.stamp).ids)
-              AND (t.tgrelid <> r.table_id OR starts_with(t.tgname::text, prefix)));
+             FROM pg_trigger AS t WHERE t.tgrelid = r.table_id AND starts_with(t.tgname::text, prefix))
+       AND (r.stamp).bodies = ARRAY(
+           SELECT (p.ctid, p.xmin)::simsql._mark FROM pg_proc AS p WHERE p.oid = ANY ((r.stamp).functions));
     IF NOT FOUND OR to_regclass(table_name) IS DISTINCT FROM table_id THEN
         RETURN false;
     END IF;
@@ -97,16 +96,18 @@ BEGIN
     stamp.ids := ids;
     stamp.numbers := ARRAY(SELECT a.attnum FROM pg_attribute AS a
                             WHERE a.attrelid = index.table_id AND a.attname = ANY (columns) ORDER BY a.attnum);
-    stamp.keys := ARRAY(SELECT (c.relname, c.relfilenode, c.relhasrules, c.relrowsecurity,
-                                c.relforcerowsecurity)::simsql._keys_mark
+    stamp.keys := ARRAY(SELECT (c.relname, c.relfilenode)::simsql._keys_mark
                           FROM pg_class AS c WHERE c.oid = ANY (ids));
     stamp.columns := ARRAY(SELECT (a.attname, a.atttypid, a.attgenerated)::simsql._column_mark
                              FROM pg_attribute AS a
                             WHERE a.attrelid = index.table_id AND a.attnum = ANY (stamp.numbers));
     stamp.triggers := ARRAY(SELECT (t.ctid, t.xmin)::simsql._mark
                               FROM pg_trigger AS t
-                             WHERE t.tgrelid = ANY (index.table_id || ids)
-                               AND (t.tgrelid <> index.table_id OR starts_with(t.tgname::text, prefix)));
+                             WHERE t.tgrelid = index.table_id AND starts_with(t.tgname::text, prefix));
+    stamp.functions := ARRAY(SELECT DISTINCT t.tgfoid FROM pg_trigger AS t
+                              WHERE t.tgrelid = index.table_id AND starts_with(t.tgname::text, prefix) ORDER BY 1);
+    stamp.bodies := ARRAY(SELECT (p.ctid, p.xmin)::simsql._mark
+                            FROM pg_proc AS p WHERE p.oid = ANY (stamp.functions));
     stamp.policies := ARRAY(SELECT (p.ctid, p.xmin)::simsql._mark
                               FROM pg_policy AS p WHERE p.polrelid = ANY (ids));
     stamp.expressions := nullif(ARRAY(
@@ -139,13 +140,15 @@ BEGIN
     RETURN jsonb_build_object(
         'server', current_setting('server_version_num')::integer / 10000,
         'files', ARRAY[pg_relation_filenode('pg_trigger'), pg_relation_filenode('pg_policy'),
-                       pg_relation_filenode('pg_attrdef')],
+                       pg_relation_filenode('pg_attrdef'), pg_relation_filenode('pg_proc')],
         'commands', (
             SELECT md5(string_agg(c.command, ',' ORDER BY c.kind, c.relation, c.name))
               FROM (SELECT 1, t.tgrelid, t.tgname, t.xmin || ' ' || t.cmin FROM pg_trigger AS t
-                     WHERE t.tgrelid = ANY (index.table_id || ids)
-                       AND (t.tgrelid <> index.table_id
-                            OR starts_with(t.tgname::text, 'simsql_' || index.id || '_'))
+                     WHERE t.tgrelid = index.table_id
+                       AND starts_with(t.tgname::text, 'simsql_' || index.id || '_')
+                     UNION ALL
+                    SELECT 4, p.pronamespace, p.proname, p.xmin || ' ' || p.cmin FROM pg_proc AS p
+                     WHERE p.oid = ANY ((index.stamp).functions)
                      UNION ALL
                     SELECT 2, p.polrelid, p.polname, p.xmin || ' ' || p.cmin FROM pg_policy AS p
                      WHERE p.polrelid = ANY (ids)
@@ -164,9 +167,9 @@ CREATE OR REPLACE FUNCTION simsql._stamp(index_id integer) RETURNS void
 LANGUAGE sql
 AS $$
     UPDATE simsql.registry AS r
-       SET stamp = simsql._current_stamp(r, simsql._key_table_ids(r)),
-           stamped_by = pg_current_xact_id(), stamped_on = simsql._stamped_on(r)
-     WHERE r.id = index_id
+       SET stamp = simsql._current_stamp(r, simsql._key_table_ids(r)), stamped_by = pg_current_xact_id()
+     WHERE r.id = index_id;
+    UPDATE simsql.registry AS r SET stamped_on = simsql._stamped_on(r) WHERE r.id = index_id
 $$;
 
 -- The indexes whose keys a restore has found complete, with the stamps that they would get. pg_restore fills a materialized
@@ -253,14 +256,11 @@ BEGIN
     THEN
         IF now.expressions IS DISTINCT FROM stamped.expressions THEN
             RETURN 'expression changed';
-        ELSIF now.triggers <> stamped.triggers THEN
+        ELSIF now.triggers <> stamped.triggers OR now.bodies <> stamped.bodies THEN
             RETURN 'triggers changed';
         ELSIF now.policies <> stamped.policies THEN
             RETURN 'policies changed';
         END IF;
-    END IF;
-    IF EXISTS (SELECT FROM pg_rewrite AS w WHERE w.ev_class = ANY (ids)) THEN
-        RETURN 'rule on a key table';
     END IF;
     IF (now.file IS DISTINCT FROM stamped.file
         OR ARRAY(SELECT k.file FROM unnest(now.keys) AS k) <> ARRAY(SELECT k.file FROM unnest(stamped.keys) AS k))
@@ -298,8 +298,6 @@ AS $$
                 'It lacks rows that were written in the meantime:'),
                ('policies changed', 'damaged', 'the row-level security of the keys of %s has been altered',
                 'Restore it:'),
-               ('rule on a key table', 'damaged', 'a key table of the simhash index on %s has a rule',
-                'It lacks rows that were written in the meantime:'),
                ('keys lost', 'damaged', 'key tables of the simhash index on %s have been emptied or rewritten',
                 'Add the keys again:')) AS k (problem, state, message, advice) USING (problem))
 $$;

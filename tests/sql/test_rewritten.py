@@ -1,4 +1,4 @@
-"""A search that waits for a table that is filled again or rewritten: it starts again, or says that it has waited."""
+"""A search that waits for a table that is filled or rewritten: it starts again, or says that it has waited."""
 
 import pytest
 from articles import create_articles, near

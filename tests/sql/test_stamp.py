@@ -32,7 +32,7 @@ THERE_AND_BACK = {
 }
 
 
-# What keeps keys away as long as it is there. Whoever owns the key tables can also delete keys, which only verify finds.
+# What keeps keys away as long as it is there. Who owns key tables can also delete keys, which only verify finds.
 THERE = {
     "trigger on keys": "CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
     " CREATE TRIGGER one BEFORE INSERT ON simsql.keys_1_2 FOR EACH ROW EXECUTE FUNCTION nothing()",

@@ -39,6 +39,18 @@ AS $$
            ) AS c (number, name, type)
 $$;
 
+-- Raises an error if key tables have stored different numbers of keys of one statement: a trigger or a rule has kept some
+-- away, and would leave no trace once it is gone.
+CREATE OR REPLACE FUNCTION simsql._refuse_lost_keys(table_name text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RAISE EXCEPTION 'simsql: keys of rows of % were not stored', table_name
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+              HINT = 'A trigger or a rule on a key table in the schema simsql keeps them away: SELECT * FROM simsql.verify();';
+END
+$$;
+
 -- The trigger functions. They refuse triggers of other indexes, which pg_dump may have carried to a table
 -- here, and renamed columns. The nonce is not secret; it distinguishes indexes with the same id.
 --
@@ -79,7 +91,12 @@ BEGIN
     arguments := '()';
     head := 'RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER';
     settings := ARRAY['search_path=pg_catalog, pg_temp'];
-    shared := shared || jsonb_build_object('checks', simsql._render($sql$
+    shared := shared || jsonb_build_object('stored', $sql$
+        GET DIAGNOSTICS stored = ROW_COUNT;
+        IF simsql.stored <> simsql.stored_before THEN
+            PERFORM simsql._refuse_lost_keys(TG_TABLE_NAME);
+        END IF;
+        stored_before := simsql.stored;$sql$, 'checks', simsql._render($sql$
     IF TG_ARGV[0] IS DISTINCT FROM {'nonce'} THEN
         RAISE EXCEPTION 'simsql: trigger % of % does not belong to a simhash index of this database', TG_NAME,
                         TG_RELID::regclass
@@ -114,12 +131,12 @@ BEGIN
                     EXCEPT ALL SELECT {o_scope}o.{"column"} FROM pg_amop AS o WHERE simsql.alone) AS d$sql$ END;
         inserts_of_several := simsql._for_key_tables(index, $sql$
         INSERT INTO {keys} ({key_columns})
-        SELECT {f_scope}{key} FROM ({added}) AS f ORDER BY {order};$sql$, 'f.fp', '',
+        SELECT {f_scope}{key} FROM ({added}) AS f ORDER BY {order};{stored}$sql$, 'f.fp', '',
             shared || jsonb_build_object(
                 'added', simsql._render(added, '{}', shared || '{"distinct": "DISTINCT "}')));
         inserts_of_one := simsql._for_key_tables(index, $sql$
         INSERT INTO {keys} ({key_columns})
-        SELECT {f_scope}{key} FROM ({added}) AS f;$sql$, 'f.fp', '',
+        SELECT {f_scope}{key} FROM ({added}) AS f;{stored}$sql$, 'f.fp', '',
             shared || jsonb_build_object('added', simsql._render(added, '{}', shared || '{"distinct": ""}')));
         body := simsql._render($sql$#variable_conflict use_column
 <<simsql>>
@@ -128,6 +145,8 @@ DECLARE
     types_are_right boolean;
     several boolean;
     all_added boolean;
+    stored bigint;
+    stored_before bigint;
 BEGIN
     {checks}
     IF current_setting('session_replication_role') = 'replica' THEN
@@ -187,7 +206,10 @@ END$sql$,
         jsonb_build_object(
             'types_are_right', simsql._types_are_right(index, 'NEW.'),
             'inserts', simsql._for_key_tables(index, $sql$
-    INSERT INTO {keys} ({key_columns}) VALUES ({new_scope}{key});$sql$,
+    INSERT INTO {keys} ({key_columns}) VALUES ({new_scope}{key});
+    IF NOT FOUND THEN
+        PERFORM simsql._refuse_lost_keys({'keys'});
+    END IF;$sql$,
                                               format('NEW.%I', index.column_name), '', shared)),
         shared);
     RETURN NEXT;
