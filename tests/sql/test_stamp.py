@@ -28,6 +28,12 @@ THERE_AND_BACK = {
         "DO $$ BEGIN EXECUTE (SELECT sql FROM definition); END $$;"
         " ALTER TABLE article ENABLE ALWAYS TRIGGER simsql_1_insert",
     ),
+    "trigger function replaced": (
+        "CREATE TABLE definition AS SELECT pg_get_functiondef('simsql.add_on_insert_1'::regproc) AS sql;"
+        " CREATE OR REPLACE FUNCTION simsql.add_on_insert_1() RETURNS trigger LANGUAGE plpgsql"
+        " AS 'BEGIN RETURN NULL; END'",
+        "DO $$ BEGIN EXECUTE (SELECT sql FROM definition); END $$",
+    ),
     "keys emptied": ("TRUNCATE simsql.keys_1_0, simsql.keys_1_1, simsql.keys_1_2, simsql.keys_1_3", ""),
 }
 
@@ -37,8 +43,6 @@ THERE = {
     "trigger on keys": "CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
     " CREATE TRIGGER one BEFORE INSERT ON simsql.keys_1_2 FOR EACH ROW EXECUTE FUNCTION nothing()",
     "rule on keys": "CREATE RULE one AS ON INSERT TO simsql.keys_1_2 DO INSTEAD NOTHING",
-    "keys replaced": "ALTER TABLE simsql.keys_1_0 RENAME TO other;"
-    " CREATE TABLE simsql.keys_1_0 (LIKE simsql.other)",
 }
 
 
@@ -69,6 +73,14 @@ def test_there_and_back(articles, there, back, together):
 @pytest.mark.parametrize("there", THERE.values(), ids=THERE)
 def test_what_keeps_keys_away(articles, there):
     articles.execute(there)
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="keys of rows of article were not stored"):
+        articles.execute(WRITE)
+
+
+def test_keys_in_another_table(articles):
+    articles.execute(
+        "ALTER TABLE simsql.keys_1_0 RENAME TO other; CREATE TABLE simsql.keys_1_0 (LIKE simsql.other)"
+    )
     articles.execute(WRITE)
     with pytest.raises(errors.ObjectNotInPrerequisiteState):
         near(articles, NEW, 0)
