@@ -95,7 +95,7 @@ def alter_index(
     index, omit the column. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, no such column,
     missing privileges; and ValueError for a weight out of range.
     """
-    given = IndexSpec(column or "", recipe=recipe, sources=sources or None)
+    given = IndexSpec(str(column), recipe=recipe, sources=sources)
     statement = text(
         "SELECT simsql.alter_index(CAST(:table AS regclass), CAST(:column AS text), CAST(:recipe AS text),"
         " CAST(:sources AS jsonb))"

@@ -89,7 +89,7 @@ class IndexSpec:
             "recipe": recipe.id if isinstance(recipe, Recipe) else recipe,
             "scope": tuple(map(str, scope)),
             "storage": storage,
-            "sources": _canonical(sources) if sources else (),
+            "sources": () if sources is None else _canonical(sources),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -114,10 +114,13 @@ class IndexSpec:
 
 
 def _canonical(sources: str | Mapping[str, int] | Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    given = Sources.of(sources if isinstance(sources, str) else dict(sources), None)
-    weights = sorted((str(name), weight) for name, weight in given.weights)
+    try:
+        given = {sources: 1} if isinstance(sources, str) else dict(sources)
+    except (TypeError, ValueError):
+        raise TypeError(f"sources must be the name of a column, or names with weights, not {sources!r}") from None
+    weights = sorted((str(name), weight) for name, weight in Sources.of(given, None).weights) if given else []
     # The weight of a single text changes nothing.
-    return tuple(weights) if len(weights) > 1 else ((weights[0][0], 1),)
+    return ((weights[0][0], 1),) if len(weights) == 1 else tuple(weights)
 
 
 def _expression(name: str, value: object) -> ColumnElement[object]:

@@ -282,10 +282,13 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
         "CREATE TEMP TABLE {name} (fp bigint); INSERT INTO pg_temp.{name} VALUES (1)",
         "ALTER ROLE CURRENT_USER SET search_path = side, pg_catalog",
     ),
-    "simsql": (
+    "stale fingerprints": (
         "SELECT simsql.clear_on_change('{t}', '{fp}', ARRAY['note'])",
         "SELECT simsql.create_index('{t}', '{fp}', blocks => 4, sources => '{{\"note\": 1}}')",
         "SELECT simsql.alter_index('{t}', '{registered}', sources => '{{\"note\": 1}}')",
+        "SELECT simsql.create_index('{t}', '{spare}', blocks => 3)",
+    ),
+    "simsql": (
         "SELECT simsql.repair('{t}')",
         "CALL simsql.vacuum('{t}', column_name => '{registered}')",
         "SELECT simsql.change_storage('{t}', 'tables', '{registered}')",

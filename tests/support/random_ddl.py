@@ -243,7 +243,7 @@ class Trial:
 
     def _execute_once(self, kind: str, statement: str, names: dict[str, str]) -> None:
         if kind != "copy":
-            cleared = self._one(_CLEARED) if kind == "simsql" else None
+            cleared = self._one(_CLEARED) if "simsql." in statement else None
             self.ddl.execute(statement)
             if cleared and "drop_index" not in statement and self._one(_CLEARED) < cleared:
                 self.fail(f"{statement} has dropped what clears stale fingerprints")
@@ -697,7 +697,7 @@ def try_case(server: Server, counts: Counts, case: dict[str, Any], template: str
 _CLEARED = "SELECT count(*) FROM pg_trigger WHERE tgname ~ '^zz_simsql_clear_[0-9]+_column$'"
 
 # Kinds of statements that make each of these faults visible, so that a few cases find it.
-VISIBLE = {"replica": ("insert", "update"), "scope type": ("column type",), "cleared": ("simsql",)}
+VISIBLE = {"replica": ("insert", "update"), "scope type": ("column type",), "cleared": ("stale fingerprints",)}
 # Faults that once made searches miss rows in silence: in each function, a text and what stands for it again.
 FAULTS = {
     # Triggers did not fire while logical replication applied rows, or for others who write as a replica.
