@@ -2,7 +2,8 @@
 
     python tests/waiting.py --minutes 10 --seed 1 --postgres 18
 
-prints what was tried, and exits with 1 if a search differed from plain SQL, or an error did not say why.
+prints what was tried, and exits with 1 if a search differed from plain SQL, or an error did not say why. With
+--fault NAME, a fault of the past is put back, and the program exits with 0 as soon as it has found it.
 """
 
 import argparse
@@ -12,22 +13,24 @@ import random
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
 
-from servers import Server, find_programs, run_server  # noqa: E402
-from waiting_searches import Counts, DifferenceError, Stage, prepare, random_case, smaller  # noqa: E402
+from servers import TEMPLATE, Server, find_programs, run_server  # noqa: E402
+from waiting_searches import FAULTS, Counts, DifferenceError, Stage, prepare, put_back, random_case, smaller  # noqa: E402
 
 INDEXES_OF_A_DATABASE = 28  # near has static statements for 32
 
 
 def try_many(server: Server, options: argparse.Namespace, counts: Counts, faults: Counter[str]) -> None:
     """Try random cases until the time is over."""
+    template = server.template(partial(put_back, fault=options.fault)) if options.fault else TEMPLATE
     begin = time.monotonic()
     numbers = itertools.count(options.first)
-    while time.monotonic() - begin < 60 * options.minutes:
-        with server.new_database() as url, Stage(server, str(url.database)) as stage:
+    while time.monotonic() - begin < 60 * options.minutes and not (faults and options.fault):
+        with server.new_database(template=template) as url, Stage(server, str(url.database)) as stage:
             while stage.indexes < INDEXES_OF_A_DATABASE and time.monotonic() - begin < 60 * options.minutes:
                 number = next(numbers)
                 case = random_case(random.Random(f"{options.seed} {number}"))
@@ -57,6 +60,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="another seed tries other cases (default: 1)")
     parser.add_argument("--first", type=int, default=1, help="the number of the first case (default: 1)")
     parser.add_argument("--postgres", type=int, help="the major version (default: the newest)")
+    parser.add_argument("--fault", choices=FAULTS, help="put this fault back and look for it")
     options = parser.parse_args()
     programs = [p for p in find_programs() if options.postgres in (None, p.major)]
     if not programs:
@@ -72,7 +76,7 @@ def main() -> None:
     print_table("refused", counts.refused)
     print_table("errors", counts.errors)
     print_table("differences", faults)
-    sys.exit(bool(faults))
+    sys.exit(bool(faults) != bool(options.fault))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,21 @@
 """What stops keys, a write, and what undoes it: searches refuse or find all. `make undone` combines them."""
 
+from functools import partial
+
 import pytest
-from undone_causes import CAUSES, RESTORES, WRITES, Case, Counts, Event, World, prepare
+from undone_causes import (
+    CAUSES,
+    FAULTS,
+    RESTORES,
+    WRITES,
+    Case,
+    Counts,
+    DifferenceError,
+    Event,
+    World,
+    prepare,
+    put_back,
+)
 
 WRITE = Event("write", WRITES[0].replace("{n}", "7").replace("{fresh}", "114688"))
 UPDATE = Event("write", WRITES[2].replace("{fresh}", "131072"))
@@ -41,3 +55,11 @@ def test_a_crash_that_emptied_keys_is_noticed(prepared):
     cause, undo = events("logged")[0], events("logged")[-1]
     case = Case("unlogged", False, False, "", False, (cause, WRITE, Event("crash", "-- crash"), undo))
     World(prepared, case, Counts()).run()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_of_the_past_are_found_again(prepared, fault):
+    template = prepared.template(partial(put_back, fault=fault))
+    case = Case("ordinary", False, False, "", False, events("disable a trigger"))
+    with pytest.raises(DifferenceError, match="misses|keys are missing"):
+        World(prepared, case, Counts(), template).run()

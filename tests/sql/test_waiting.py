@@ -1,9 +1,22 @@
 """Searches that wait for a lock while something changes, each change once. `make waiting` combines them."""
 
 import itertools
+from functools import partial
 
 import pytest
-from waiting_searches import CHANGES, LEVELS, SEARCHES, Case, Counts, Stage, changes_of, prepare
+from waiting_searches import (
+    CHANGES,
+    FAULTS,
+    LEVELS,
+    SEARCHES,
+    Case,
+    Counts,
+    DifferenceError,
+    Stage,
+    changes_of,
+    prepare,
+    put_back,
+)
 
 KINDS = [
     ("ordinary", "tables"),
@@ -35,3 +48,12 @@ def test_a_search_that_waited_equals_plain_sql_or_says_why(prepared, part):
                     Case(kind, storage, number % 2 == 0, search, level, (change,), reader, before), counts
                 )
     assert counts.waited > 5
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_of_the_past_are_found_again(prepared, fault):
+    case = Case("ordinary", "tables", False, "near", LEVELS[1], ("lock and insert",))
+    template = prepared.template(partial(put_back, fault=fault))
+    with prepared.new_database(template=template) as url, Stage(prepared, str(url.database)) as stage:
+        with pytest.raises(DifferenceError, match="missed"):
+            stage.try_case(case, Counts())

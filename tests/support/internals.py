@@ -48,6 +48,14 @@ def _replace_constant(connection: psycopg.Connection, name: str, value: int) -> 
     )
 
 
+def replace_in_functions(connection: psycopg.Connection, changes: Iterable[tuple[str, str, str]]) -> None:
+    """In each function, replace a text that it contains once, to put a fault of the past back."""
+    for function, now, then in changes:
+        (source,) = connection.execute("SELECT pg_get_functiondef(%s::regprocedure)", [function]).fetchone()
+        assert source.count(now) == 1, f"{function} has changed: {now}"
+        connection.execute(source.replace(now, then))
+
+
 def begin_build(
     connection: psycopg.Connection,
     table: str = "article",

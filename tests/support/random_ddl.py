@@ -14,6 +14,7 @@ from typing import Any
 
 import oracle
 import psycopg
+from internals import replace_in_functions
 from owner_statements import STATEMENTS, TAMPERING
 from psycopg import errors
 from roles import allow_indexes
@@ -725,10 +726,7 @@ FAULTS = {
 
 def put_back(connection: psycopg.Connection, fault: str) -> None:
     """Put one of these faults back into the functions of a database."""
-    for function, now, then in FAULTS[fault]:
-        (source,) = connection.execute("SELECT pg_get_functiondef(%s::regprocedure)", [function]).fetchone()
-        assert source.count(now) == 1, f"{function} has changed: {now}"
-        connection.execute(source.replace(now, then))
+    replace_in_functions(connection, FAULTS[fault])
 
 
 def smallest(server: Server, case: dict[str, Any], template: str | None = None) -> DifferenceError:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import oracle
 import psycopg
-from internals import key_tables
+from internals import key_tables, replace_in_functions
 from psycopg import errors
 from psycopg.pq import TransactionStatus
 from servers import Server
@@ -857,7 +857,4 @@ SEEDS = {"twice": "twice 15", "child": "child 30"}
 
 def put_back(connection: psycopg.Connection, fault: str) -> None:
     """Put one of these faults back into the functions of a database."""
-    for function, now, then in FAULTS[fault]:
-        (source,) = connection.execute("SELECT pg_get_functiondef(%s::regprocedure)", [function]).fetchone()
-        assert source.count(now) == 1, f"{function} has changed: {now}"
-        connection.execute(source.replace(now, then))
+    replace_in_functions(connection, FAULTS[fault])

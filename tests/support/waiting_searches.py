@@ -16,6 +16,7 @@ from typing import Any
 
 import oracle
 import psycopg
+from internals import replace_in_functions
 from servers import Server
 
 LEVELS = ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
@@ -500,3 +501,15 @@ def smaller(case: Case) -> list[Case]:
     return (
         [Case(**{**vars(case), "changes": (change,)}) for change in case.changes] if len(case.changes) > 1 else []
     )
+
+
+# Faults of the past: in each function, a text and what stands for it again.
+FAULTS = {
+    # A search did not notice that it had waited for its table.
+    "wait": (("simsql._lock_at_once(text)", "IN ACCESS SHARE MODE NOWAIT", "IN ACCESS SHARE MODE"),),
+}
+
+
+def put_back(connection: psycopg.Connection, fault: str) -> None:
+    """Put one of these faults back into the functions of a database."""
+    replace_in_functions(connection, FAULTS[fault])
