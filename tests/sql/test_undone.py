@@ -61,5 +61,5 @@ def test_a_crash_that_emptied_keys_is_noticed(prepared):
 def test_faults_of_the_past_are_found_again(prepared, fault):
     template = prepared.template(partial(put_back, fault=fault))
     case = Case("ordinary", False, False, "", False, events("disable a trigger"))
-    with pytest.raises(DifferenceError, match="misses|keys are missing"):
+    with pytest.raises(DifferenceError, match=r"misses|keys are missing"):
         World(prepared, case, Counts(), template).run()

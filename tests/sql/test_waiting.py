@@ -54,6 +54,9 @@ def test_a_search_that_waited_equals_plain_sql_or_says_why(prepared, part):
 def test_faults_of_the_past_are_found_again(prepared, fault):
     case = Case("ordinary", "tables", False, "near", LEVELS[1], ("lock and insert",))
     template = prepared.template(partial(put_back, fault=fault))
-    with prepared.new_database(template=template) as url, Stage(prepared, str(url.database)) as stage:
-        with pytest.raises(DifferenceError, match="missed"):
-            stage.try_case(case, Counts())
+    with (
+        prepared.new_database(template=template) as url,
+        Stage(prepared, str(url.database)) as stage,
+        pytest.raises(DifferenceError, match="missed"),
+    ):
+        stage.try_case(case, Counts())
