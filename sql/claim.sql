@@ -150,19 +150,6 @@ BEGIN
 END
 $$;
 
--- Locks the partitions and children that a search in this scope reads, by a statement that plans to read them.
-CREATE OR REPLACE FUNCTION simsql._hold_children(index simsql.registry, scope jsonb) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    EXECUTE 'SELECT FROM ' || simsql._rows_of(index) || ' AS t WHERE ' || simsql._guard(index)
-            || simsql._for_scope(index, ' AND t.%2$I = %3$s', scope) || ' LIMIT 0';
-EXCEPTION
-    -- The search tells what has happened to the names and types that the index has registered.
-    WHEN undefined_table OR undefined_column OR datatype_mismatch THEN NULL;
-END
-$$;
-
 -- A claim that has found nothing, for later claims of the same statement: {time, tag, fingerprint}. A setting keeps
 -- it, which any role can read that runs in the same transaction. So the fingerprint is encrypted, and the tag, which
 -- only this index and scope have, is a hash. Of such an entry, it makes the original.
@@ -212,8 +199,6 @@ DECLARE
     asked integer;
     lock bigint;
     is_taken boolean;
-    name text;
-    has_children boolean;
     nearest simsql.match;
     claimed bigint[] := nullif(current_setting('simsql.claimed', true), '');
     statement constant bigint := 1000000 * extract(epoch FROM statement_timestamp());
@@ -256,7 +241,7 @@ BEGIN
         END;
         IF scope IS NOT NULL OR scope_columns <> '{}' THEN
             scope_hash := simsql._scope_hash(
-                simsql._searched_index(table_name, indexed_column, scope), scope);
+                simsql._index_in_scope(table_name, indexed_column, scope), scope);
         END IF;
         asked := CASE WHEN distance BETWEEN 0 AND 64 THEN distance
                       ELSE simsql._distance(distance, of_index) END;
@@ -266,35 +251,20 @@ BEGIN
         LOOP
             is_taken := pg_advisory_xact_lock(lock) IS NOT NULL;
         END LOOP;
-        -- The search would lock the table, too, but with an older snapshot. A role that may read only some columns
-        -- cannot run LOCK TABLE, which takes a sixth of the time, and Citus would run it on every node.
-        name := table_name;
-        BEGIN
-            IF has_table_privilege(table_name, 'SELECT') AND current_setting('citus.version', true) IS NULL THEN
-                EXECUTE 'LOCK TABLE ONLY ' || name || ' IN ACCESS SHARE MODE';
-            ELSE
-                EXECUTE 'SELECT FROM ONLY ' || name || ' AS t TABLESAMPLE system (0) LIMIT 0';
-            END IF;
-        EXCEPTION
-            WHEN undefined_table OR insufficient_privilege OR feature_not_supported OR syntax_error THEN
-                IF table_name::text = name THEN
-                    RAISE;
-                END IF;  -- otherwise it was renamed, or dropped, and the name may be another table's
-        END;
-        -- From here on nobody can drop the index, rename a column, change the type of a scope column or rewrite the
-        -- table. If that happened before, other claims take different locks.
-        SELECT c.relhassubclass INTO has_children
-          FROM simsql.registry AS r JOIN pg_class AS c ON c.oid = r.table_id
-         WHERE r.id = index_id AND r.table_id = claim.table_name AND r.column_name = indexed_column
-           AND to_regclass(claim.table_name::text) = r.table_id
-           AND (scope_hash = 0 OR simsql._scope_hash(r, claim.scope) = scope_hash);
-        EXIT WHEN FOUND;
+        -- A search that has to wait for the table starts again, with a snapshot that is later than the lock. Not so on
+        -- Citus.
+        IF current_setting('citus.version', true) IS NOT NULL THEN
+            PERFORM simsql._wait_for(table_name);
+        END IF;
+        SELECT n.fingerprint, n.distance INTO nearest
+          FROM simsql.near(table_name, claim.fingerprint, asked, indexed_column, scope) AS n LIMIT 1;
+        -- It has locked the table: from here on nobody can drop the index or change the type of a scope column. If that
+        -- happened before, other claims take different locks.
+        EXIT WHEN EXISTS (
+            SELECT FROM simsql.registry AS r
+             WHERE r.id = index_id AND r.table_id = claim.table_name AND r.column_name = indexed_column
+               AND (scope_hash = 0 OR simsql._scope_hash(r, claim.scope) = scope_hash));
     END LOOP;
-    IF has_children THEN
-        PERFORM simsql._hold_children(r, scope) FROM simsql.registry AS r WHERE r.id = index_id;
-    END IF;
-    SELECT n.fingerprint, n.distance INTO nearest
-      FROM simsql.near(table_name, claim.fingerprint, asked, indexed_column, scope) AS n LIMIT 1;
     -- What the caller's own statement inserts gets its keys at the end of that statement. So this looks in the table
     -- for the fingerprints that it has claimed. One without a row may be inserted later, after all claims.
     salted := key || int8send(scope_hash);

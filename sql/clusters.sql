@@ -13,16 +13,26 @@ SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
     is_coordinator constant boolean := simsql._is_coordinator('clusters');
-    index constant record := simsql._searched_index(table_name, column_name, scope);
-    asked constant integer := simsql._distance(distance, index.distance);
-    vertices constant bigint[] := simsql._fingerprints(index, scope);
-    parents integer[] := ARRAY(SELECT generate_series(1, cardinality(vertices)));
+    index record;
+    asked integer;
+    vertices bigint[];
+    parents integer[];
     statement text;
     found_pairs bigint := 0;
     edge record;
     x integer;
     y integer;
 BEGIN
+    IF NOT simsql._locks_at_once(table_name) THEN
+        RETURN QUERY
+        SELECT m.* FROM simsql._again(table_name, format('clusters(%L, %L, %L, %L)', table_name, distance, column_name,
+                                                         scope)) AS m (cluster bigint, fingerprint bigint);
+        RETURN;
+    END IF;
+    index := simsql._searched_index(table_name, column_name, scope);
+    asked := simsql._distance(distance, index.distance);
+    vertices := simsql._fingerprints(index, scope);
+    parents := ARRAY(SELECT generate_series(1, cardinality(vertices)));
     FOR statement IN SELECT s FROM simsql._statements_for_pairs(vertices, asked) AS s LOOP
         FOR edge IN EXECUTE format(
             'SELECT a.number::integer AS head, b.number::integer AS tail FROM (%s) AS e (a, b) '

@@ -128,7 +128,8 @@ $$;
 
 -- Raises an error in a transaction with one snapshot if the table has got a child since, a scope column another type, or
 -- a key table new rows. The catalogue looks as it did then, but PostgreSQL reads children that have joined the table,
--- compares values of the new type, which need not have been rewritten, and reads the current files.
+-- compares values of the new type, which need not have been rewritten, reads the current files, and applies the current
+-- policies.
 CREATE OR REPLACE FUNCTION simsql._check_snapshot(index_id integer) RETURNS void
 LANGUAGE plpgsql VOLATILE  -- as EXPLAIN demands
 AS $$
@@ -136,7 +137,10 @@ DECLARE
     index constant simsql.registry := (SELECT r FROM simsql.registry AS r WHERE r.id = index_id);
     types regtype[];
     is_rewritten boolean;
+    has_policies boolean;
+    keys regclass;
     plan json;
+    keys_plan json;
 BEGIN
     IF simsql._rows_of(index) <> index.table_name THEN
         EXECUTE 'EXPLAIN (FORMAT JSON, COSTS OFF) SELECT FROM ' || index.table_name INTO plan;
@@ -153,7 +157,15 @@ BEGIN
     THEN
         is_rewritten := simsql._emptied_tables(index) <> '{}';
     END IF;
-    IF types <> index.scope_types OR is_rewritten
+    IF index.storage = 'tables' AND row_security_active((index.stamp).ids[1]) THEN
+        has_policies := EXISTS (SELECT FROM pg_policy AS p WHERE p.polrelid = ANY ((index.stamp).ids) AND p.xmax <> '0');
+        FOREACH keys IN ARRAY (index.stamp).ids LOOP
+            EXECUTE 'EXPLAIN (FORMAT JSON, COSTS OFF) SELECT FROM ' || keys INTO keys_plan;
+            -- Our only policy is a subquery, whose result is the whole condition.
+            has_policies := has_policies OR keys_plan #>> '{0,Plan,Filter}' !~ '^(\(InitPlan \d+\)\.col1|\$\d+)$';
+        END LOOP;
+    END IF;
+    IF types <> index.scope_types OR is_rewritten OR has_policies
        OR EXISTS (SELECT FROM unnest((index.stamp).numbers) WITH ORDINALITY AS n (number, place)
                    WHERE simsql._column_name(index.table_id, n.number)
                          IS DISTINCT FROM ((index.stamp).columns[n.place]).name)
@@ -189,7 +201,9 @@ CREATE OR REPLACE FUNCTION simsql._locks_at_once(table_name regclass) RETURNS bo
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
-    PERFORM simsql._lock_at_once(table_name::text);
+    IF table_name IS NOT NULL THEN
+        PERFORM simsql._lock_at_once(table_name::text);
+    END IF;
     RETURN true;
 EXCEPTION
     WHEN lock_not_available THEN
@@ -209,9 +223,9 @@ AS $$
 BEGIN
     EXECUTE format('SELECT FROM %s AS t TABLESAMPLE system (0) LIMIT 0', table_name);
 EXCEPTION
-    -- It was dropped, or a view has taken over its name: the search will tell.
-    WHEN undefined_table OR invalid_schema_name OR wrong_object_type OR syntax_error OR feature_not_supported THEN
-        NULL;
+    -- It was dropped, or another relation has taken over its name: the search will tell.
+    WHEN undefined_table OR invalid_schema_name OR wrong_object_type OR syntax_error OR feature_not_supported
+         OR insufficient_privilege THEN NULL;
 END
 $$;
 
@@ -227,6 +241,17 @@ EXCEPTION
         RETURN false;
     WHEN insufficient_privilege THEN
         RETURN true;  -- the search will tell
+END
+$$;
+
+-- Makes a search again that has to wait for its table, with a snapshot that is later than the lock: it is VOLATILE. `call`
+-- is the call of the function in the schema simsql.
+CREATE OR REPLACE FUNCTION simsql._again(table_name regclass, call text) RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    PERFORM simsql._wait_for(table_name);
+    RETURN QUERY EXECUTE 'SELECT * FROM simsql.' || call;
 END
 $$;
 
@@ -262,14 +287,24 @@ CREATE OR REPLACE FUNCTION simsql._column_name(table_id oid, number smallint) RE
 LANGUAGE sql STABLE
 RETURN (pg_identify_object_as_address('pg_class'::regclass, table_id, number)).object_names[3];
 
--- Returns the index of a column for a search, or raises an error that tells what is wrong with it or with the
--- scope: a search gives a value for each scope column of the index, and no others.
+-- Returns the index of a column for a search whose table is locked, or raises an error.
 CREATE OR REPLACE FUNCTION simsql._searched_index(table_name regclass, column_name text, scope jsonb)
 RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
+BEGIN
+    PERFORM simsql._lock_for_search(table_name);
+    RETURN simsql._index_in_scope(table_name, column_name, scope);
+END
+$$;
+
+-- Returns the index of a column, or raises an error that tells what is wrong with it or with the scope: a search gives a
+-- value for each scope column of the index, and no others.
+CREATE OR REPLACE FUNCTION simsql._index_in_scope(table_name regclass, column_name text, scope jsonb)
+RETURNS simsql.registry
+LANGUAGE plpgsql STABLE
+AS $$
 DECLARE
-    is_locked constant boolean := simsql._lock_for_search(table_name) IS NOT NULL;
     index constant simsql.registry := simsql._index(table_name, column_name);
     wrong text;
     how constant text := (SELECT format('Give a value for each column: scope => jsonb_build_object(%s)',

@@ -77,7 +77,8 @@ BEGIN
     IF must_wait THEN
         RETURN QUERY
         SELECT n.fingerprint, n.distance
-          FROM simsql._near_again(table_name, fingerprint, distance, column_name, scope) AS n;
+          FROM simsql._again(table_name, format('near(%L, %L, %L, %L, %L)', table_name, fingerprint, distance,
+                                                column_name, scope)) AS n (fingerprint bigint, distance integer);
         RETURN;
     END IF;
     IF scope IS NOT NULL OR scope_columns <> '{}' THEN
@@ -86,7 +87,7 @@ BEGIN
             fits := fits AND jsonb_typeof(scope -> scope_columns[place]) IN ('string', 'number', 'boolean');
         END LOOP;
         IF fits IS NOT TRUE THEN
-            PERFORM simsql._searched_index(table_name, column_name, scope);
+            PERFORM simsql._index_in_scope(table_name, column_name, scope);
         END IF;
     END IF;
     IF (asked BETWEEN 0 AND 64) IS NOT TRUE THEN
@@ -120,19 +121,6 @@ $$
 $create$, jsonb_build_object('calls', calls[1]));
 END
 $do$;
-
--- A search that has to wait for its table starts again, with a snapshot that is later than the lock.
-CREATE OR REPLACE FUNCTION simsql._near_again(
-    table_name regclass, fingerprint bigint, distance integer, column_name text, scope jsonb)
-RETURNS SETOF simsql.match
-LANGUAGE plpgsql VOLATILE ROWS 10
-AS $$
-BEGIN
-    PERFORM simsql._wait_for(table_name);
-    RETURN QUERY SELECT n.fingerprint, n.distance
-                   FROM simsql.near(table_name, fingerprint, distance, column_name, scope) AS n;
-END
-$$;
 
 COMMENT ON TYPE simsql.match IS 'a fingerprint of a row, and its distance in bits from the one that was searched for';
 COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
@@ -240,16 +228,21 @@ RETURNS TABLE (fingerprint bigint, distance integer, document jsonb)
 LANGUAGE plpgsql STABLE ROWS 10
 AS $$
 DECLARE
-    is_locked constant boolean := simsql._lock_for_search($1) IS NOT NULL;
-    found_fingerprints constant bigint[] := ARRAY(
-        SELECT n.fingerprint FROM simsql.near($1, $2, $3, $4, $5) AS n);
-    index constant simsql.registry := (
-        SELECT r FROM simsql.registry AS r
-         WHERE r.table_id = $1 AND simsql._is_meant(r.column_name, r.is_default, $4));
-    columns constant text := (
-        SELECT string_agg(format('%s AS %I', c.expression, c.name), ', ' ORDER BY c.number)
-          FROM simsql._json_columns($1) AS c);
+    found_fingerprints bigint[];
+    index simsql.registry;
+    columns text;
 BEGIN
+    IF NOT simsql._locks_at_once($1) THEN
+        RETURN QUERY
+        SELECT d.* FROM simsql._again($1, format('_near_documents(%L, %L, %L, %L, %L, %L, %L, %L)', $1, $2, $3, $4, $5,
+                                                 $6, $7, $8)) AS d (fingerprint bigint, distance integer, document jsonb);
+        RETURN;
+    END IF;
+    found_fingerprints := ARRAY(SELECT n.fingerprint FROM simsql.near($1, $2, $3, $4, $5) AS n);
+    index := (SELECT r FROM simsql.registry AS r
+               WHERE r.table_id = $1 AND simsql._is_meant(r.column_name, r.is_default, $4));
+    columns := (SELECT string_agg(format('%s AS %I', c.expression, c.name), ', ' ORDER BY c.number)
+                  FROM simsql._json_columns($1) AS c);
     RETURN QUERY EXECUTE simsql._rows_statement(index, $5, format(
                              't.%1$I, bit_count((t.%1$I # $2)::bit(64))::integer, '
                              '(SELECT to_jsonb(r) FROM (SELECT %2$s) AS r)', index.column_name, columns),

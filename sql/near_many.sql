@@ -91,14 +91,23 @@ SET enable_hashjoin = on SET enable_hashagg = off SET parallel_tuple_cost = 0 SE
 AS $$
 DECLARE
     is_coordinator constant boolean := simsql._is_coordinator('near_many');
-    index constant record := simsql._searched_index(table_name, column_name, scope);
-    asked constant integer := simsql._distance(distance, index.distance);
+    index record;
+    asked integer;
     queries constant bigint[] := ARRAY(SELECT DISTINCT q FROM unnest(fingerprints) AS q WHERE q IS NOT NULL);
     plan record;
     statement text;
     of_statement bigint;
     found_matches bigint := 0;
 BEGIN
+    IF NOT simsql._locks_at_once(table_name) THEN
+        RETURN QUERY
+        SELECT m.* FROM simsql._again(table_name, format('near_many(%L, %L::bigint[], %L::integer, %L, %L)', table_name,
+                                                         fingerprints, distance, column_name, scope))
+                            AS m (query bigint, fingerprint bigint, distance integer);
+        RETURN;
+    END IF;
+    index := simsql._searched_index(table_name, column_name, scope);
+    asked := simsql._distance(distance, index.distance);
     -- Choosing and planning the statements below takes as long as this many searches.
     IF cardinality(queries) <= 16 THEN
         RETURN QUERY SELECT q, n.fingerprint, n.distance
@@ -154,6 +163,17 @@ DECLARE
     index record;
     queries bigint[];
 BEGIN
+    IF NOT simsql._locks_at_once(table_name)
+       OR (SELECT c.relkind FROM pg_class AS c WHERE c.oid = query_table) IN ('r', 'p')
+          AND NOT simsql._locks_at_once(query_table)
+    THEN
+        PERFORM simsql._wait_for(table_name);
+        RETURN QUERY
+        SELECT m.* FROM simsql._again(query_table, format('near_many(%L, %L::regclass, %L, %L, %L, %L)', table_name,
+                                                          query_table, query_column, distance, column_name, scope))
+                            AS m (query bigint, fingerprint bigint, distance integer);
+        RETURN;
+    END IF;
     IF column_type IS NULL THEN
         RAISE EXCEPTION 'simsql.near_many: % has no column %', coalesce(query_table::text, 'NULL'),
                         coalesce(quote_ident(query_column), 'NULL')
@@ -174,9 +194,6 @@ BEGIN
                       HINT = 'Distances between recipes mean nothing: '
                              'recompute one column with the recipe of the other.';
         END IF;
-    END IF;
-    IF (SELECT c.relkind FROM pg_class AS c WHERE c.oid = query_table) IN ('r', 'p') THEN
-        PERFORM simsql._lock_for_search(query_table);
     END IF;
     EXECUTE format('SELECT array_agg(DISTINCT q.%I::bigint) FROM %s AS q', query_column, query_table)
        INTO queries;

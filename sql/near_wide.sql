@@ -14,20 +14,27 @@ AS $$
 DECLARE
     is_coordinator constant boolean := simsql._is_coordinator('near_wide');
     words constant bigint[] := ARRAY(SELECT unnest(fingerprint));  -- numbered from 1
-    indexes constant simsql.registry[] := ARRAY(
-        SELECT simsql._searched_index(table_name, c.name, scope)
-          FROM unnest(column_names) WITH ORDINALITY AS c (name, number) ORDER BY c.number);
+    indexes simsql.registry[];
     list text;  -- of the columns
     bits text;  -- the distance of a row
     rows_of_table text;
-    many constant bigint := greatest(simsql._candidates(), simsql._storage_keys(indexes[1]) / 50);
-    searched integer[] := ARRAY(SELECT generate_subscripts(indexes, 1));
+    many bigint;
+    searched integer[];
     rare integer[];  -- those of them that fewer than `many` rows share with the fingerprint
     number integer;
     near_words bigint[];
     conditions text[];
     are_many boolean;
 BEGIN
+    IF NOT simsql._locks_at_once(table_name) THEN
+        RETURN QUERY
+        SELECT w.* FROM simsql._again(table_name, format('near_wide(%L, %L, %L, %L, %L)', table_name, fingerprint, distance,
+                                                         column_names, scope)) AS w (fingerprint bigint[], distance integer);
+        RETURN;
+    END IF;
+    indexes := ARRAY(SELECT simsql._searched_index(table_name, c.name, scope)
+                       FROM unnest(column_names) WITH ORDINALITY AS c (name, number) ORDER BY c.number);
+    searched := ARRAY(SELECT generate_subscripts(indexes, 1));
     IF cardinality(indexes) = 0 OR cardinality(words) <> cardinality(indexes) AND fingerprint IS NOT NULL THEN
         RAISE EXCEPTION 'simsql.near_wide: the fingerprint has % words, but there are % columns',
                         cardinality(words), cardinality(indexes)
@@ -39,6 +46,7 @@ BEGIN
     ELSIF fingerprint IS NULL OR array_position(words, NULL) IS NOT NULL THEN
         RETURN;
     END IF;
+    many := greatest(simsql._candidates(), simsql._storage_keys(indexes[1]) / 50);
     SELECT string_agg(format('t.%I', indexes[n].column_name), ', ' ORDER BY n),
            string_agg(format('bit_count((t.%I # $1[%s])::bit(64))', indexes[n].column_name, n), ' + '),
            format(' FROM %s AS t WHERE %s', simsql._rows_of(indexes[1]),

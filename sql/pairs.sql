@@ -136,13 +136,22 @@ SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
     is_coordinator constant boolean := simsql._is_coordinator('pairs');
-    index constant record := simsql._searched_index(table_name, column_name, scope);
-    asked constant integer := simsql._distance(distance, index.distance);
-    fingerprints constant bigint[] := simsql._fingerprints(index, scope);
+    index record;
+    asked integer;
+    fingerprints bigint[];
     statement text;
     of_statement bigint;
     found_pairs bigint := 0;
 BEGIN
+    IF NOT simsql._locks_at_once(table_name) THEN
+        RETURN QUERY
+        SELECT p.* FROM simsql._again(table_name, format('pairs(%L, %L, %L, %L)', table_name, distance, column_name, scope))
+                            AS p (a bigint, b bigint, distance integer);
+        RETURN;
+    END IF;
+    index := simsql._searched_index(table_name, column_name, scope);
+    asked := simsql._distance(distance, index.distance);
+    fingerprints := simsql._fingerprints(index, scope);
     FOR statement IN SELECT s FROM simsql._statements_for_pairs(fingerprints, asked) AS s LOOP
         RETURN QUERY EXECUTE statement || ' LIMIT 100000001' USING fingerprints, asked;
         GET DIAGNOSTICS of_statement := ROW_COUNT;

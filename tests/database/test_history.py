@@ -142,6 +142,28 @@ def test_what_was_wrong_with_an_index_is_still_wrong_after_an_upgrade(server):
             assert near(connection, 1, 0, name) == [(1, 0)]
 
 
+@pytest.mark.every_version
+def test_keys_that_were_lost_before_an_upgrade_are_added(server):
+    """Version 0.2.0 lost the keys of rows that one statement updated twice, for a foreign key."""
+    with bare(server) as (connection, engine):
+        connection.execute(RELEASED[OLDEST].read_text(encoding="utf-8"))
+        connection.execute(
+            "CREATE TABLE article (id bigint PRIMARY KEY, fingerprint bigint,"
+            " parent bigint REFERENCES article ON UPDATE CASCADE)"
+        )
+        connection.execute("INSERT INTO article VALUES (1, 1, NULL), (2, 2, 1), (3, 3, 2)")
+        connection.execute("SELECT simsql.create_index('article', 'fingerprint')")
+        connection.execute("UPDATE article SET id = id + 100, fingerprint = fingerprint + 70000")
+        assert missing_keys(connection)
+        assert near(connection, 70002, 0) == []
+        install_schema(engine)
+        assert missing_keys(connection) == []
+        connection.execute("UPDATE article SET id = id + 100, fingerprint = fingerprint + 70000")
+        assert missing_keys(connection) == []
+        assert near(connection, 140002, 0) == [(140002, 0)]
+        assert problems(connection) == set()
+
+
 @pytest.mark.oldest_version
 def test_an_interrupted_build_starts_over_after_an_upgrade(server):
     """Version 0.2.0 may have lost keys of rows that the build has already passed."""

@@ -172,6 +172,29 @@ def test_a_search_that_is_older_than_what_repair_added(articles, connect, level)
     assert near(articles, OLD, 0) == [(OLD, 0)]
 
 
+POLICIES = {
+    "altered": "ALTER POLICY readers ON simsql.keys_1_2 USING (false)",
+    "added": "CREATE POLICY more ON simsql.keys_1_2 AS RESTRICTIVE USING (false)",
+}
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", *ONE_SNAPSHOT])
+@pytest.mark.parametrize("statement", POLICIES.values(), ids=POLICIES)
+def test_a_policy_that_hides_keys_after_the_snapshot(articles, connect, new_role, statement, level):
+    """PostgreSQL applies the current policies, whatever the snapshot."""
+    role = new_role()
+    articles.execute(f"GRANT SELECT ON article TO {role}")
+    session = connect()
+    session.execute(f"SET ROLE {role}")
+    begin(session, level)
+    assert near(session, OLD, 0) == [(OLD, 0)]
+    session.execute("ROLLBACK")
+    begin(session, level)
+    articles.execute(statement)
+    with pytest.raises(errors.ObjectNotInPrerequisiteState):
+        near(session, OLD, 0)
+
+
 def test_crash_between_unlogged_logged_unlogged_needs_the_file_of_the_table(articles):
     """A crash empties key tables that stay unlogged, also while the table is a logged one."""
     articles.execute("ALTER TABLE article SET UNLOGGED")
