@@ -41,9 +41,14 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     fault simsql._fault;
+    -- Then the index gets new key tables.
+    is_damaged constant boolean := EXISTS (SELECT FROM unnest(faults) AS f
+                                            WHERE f.problem IN ('key table missing', 'key table altered'));
 BEGIN
     FOREACH fault IN ARRAY faults LOOP
-        IF fault.problem = 'B-tree missing' THEN
+        IF is_damaged AND fault.object LIKE 'simsql.%' THEN
+            CONTINUE;
+        ELSIF fault.problem = 'B-tree missing' THEN
             EXECUTE format('CREATE INDEX ON %s', fault.object);
         ELSIF fault.problem = 'B-tree invalid' THEN
             -- That of a partitioned table cannot be reindexed inside a transaction.

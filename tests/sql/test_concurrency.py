@@ -2,7 +2,7 @@
 
 import pytest
 from articles import count_keys, create_articles, create_index, create_table, missing_keys, near
-from internals import key_tables
+from internals import key_tables, stamp
 from psycopg import errors
 from sessions import ALL_LEVELS, ONE_SNAPSHOT, begin, blocked
 
@@ -16,9 +16,9 @@ def remove_superfluous_keys(connection, kept="min"):
     """What a vacuum may do: in each table one statement, that is one snapshot, and deletes by place."""
     for keys in key_tables(connection):
         connection.execute(
-            f"DELETE FROM simsql.{keys.name} AS k WHERE"
-            f" NOT EXISTS (SELECT FROM article AS t WHERE t.fingerprint = {keys.fingerprint})"
-            f" OR k.ctid <> (SELECT {kept}(same.ctid) FROM simsql.{keys.name} AS same WHERE same.key = k.key)"
+            f"DELETE FROM simsql.{keys.name} AS k WHERE key IS NOT NULL"
+            f" AND (NOT EXISTS (SELECT FROM article AS t WHERE t.fingerprint = {keys.fingerprint})"
+            f" OR k.ctid <> (SELECT {kept}(same.ctid) FROM simsql.{keys.name} AS same WHERE same.key = k.key))"
         )
 
 
@@ -31,6 +31,7 @@ def look_before_adding(connection):
         before, insert, after = definition.rpartition(f"INSERT INTO simsql.{keys.name} ")
         definition = before + insert + after.replace(";", f" {look};", 1)
     connection.execute(definition)
+    stamp(connection)
 
 
 def fill_articles(connection):

@@ -6,7 +6,7 @@ import re
 import psycopg
 import pytest
 from articles import create_articles, create_index, near
-from internals import key_tables
+from internals import key_tables, stamp
 from oracle import clustered
 from psycopg import errors
 from servers import find_programs
@@ -89,6 +89,7 @@ def test_plans_stay_index_only_probes_however_large_the_table_is(connection, ser
         )
         connection.execute("ALTER TABLE article ENABLE ALWAYS TRIGGER simsql_1_insert")
         fill_keys(connection, rows)
+        stamp(connection)
         connection.execute("VACUUM ANALYZE")
         rows = size
         for within in (3, 7, 10):

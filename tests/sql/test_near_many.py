@@ -173,6 +173,7 @@ def test_it_sees_what_its_transaction_sees(connection, connect):
 def test_queries_of_another_recipe_are_refused(connection):
     """A wrong distance would look like any other. What has no recipe is known to the caller alone."""
     create_articles(connection, [1, 2])
+    connection.execute("UPDATE simsql.registry SET recipe = NULL")
     connection.execute("CREATE TABLE post (f bigint, g bigint, h bigint)")
     connection.execute("INSERT INTO post VALUES (1, 1, 1)")
     connection.execute("SELECT simsql.create_index('post', 'f', recipe => 'words3-set-1')")

@@ -5,6 +5,7 @@ from articles import count_keys, create_articles, create_index, create_table, mi
 from internals import begin_build, build_batch, set_batch_size
 from oracle import clustered
 from program import wait_until
+from psycopg import errors
 from replication import rows_of, subscription, wait_for, wait_until_applied
 from upkeep import problems
 
@@ -277,6 +278,9 @@ def test_a_schema_restored_without_its_data_gets_its_indexes_by_the_initial_copy
     server.run("pg_dump", "--schema-only", f"--file={file}", connection.info.dbname)
     server.run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", restored.info.dbname)
     with subscription(connection, restored, tables="ALL TABLES"):
+        with pytest.raises(errors.ObjectNotInPrerequisiteState, match="have not been compared"):
+            near(restored, 0, 0)
+        restored.execute("SELECT FROM simsql.repair('article')")
         check(restored)
         connection.execute("UPDATE article SET fingerprint = fingerprint # 2 WHERE id % 2 = 0")
         wait_for(restored, rows_of(connection))

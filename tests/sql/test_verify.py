@@ -76,6 +76,11 @@ def triggers(problem, *names):
     return {(problem, f"simsql_1_{name}") for name in names}
 
 
+def changed(problem):
+    """What the stamp tells of the whole index."""
+    return (problem, "public.article")
+
+
 def functions(problem, *names):
     return {(problem, f"simsql.{name}_1") for name in names}
 
@@ -94,7 +99,7 @@ DAMAGES = {
         "DELETE FROM simsql.keys_1_0; DELETE FROM simsql.keys_1_2 WHERE key > 0",
         {("keys missing", KEYS[0]), ("keys missing", KEYS[2])},
     ),
-    "keys truncated": ("TRUNCATE simsql.keys_1_1", {("keys missing", KEYS[1])}),
+    "keys truncated": ("TRUNCATE simsql.keys_1_1", {("keys missing", KEYS[1]), changed("keys lost")}),
     "triggers disabled": (
         f"ALTER TABLE article DISABLE TRIGGER simsql_1_insert, DISABLE TRIGGER simsql_1_update; {WRITE}; {UPDATE}",
         NOT_ALWAYS | MISSING,
@@ -110,7 +115,7 @@ DAMAGES = {
     "triggers disabled and enabled as they were": (
         f"ALTER TABLE article DISABLE TRIGGER simsql_1_insert; {WRITE};"
         " ALTER TABLE article ENABLE ALWAYS TRIGGER simsql_1_insert",
-        MISSING,
+        {*MISSING, changed("triggers changed")},
     ),
     "triggers dropped": (
         "DROP TRIGGER simsql_1_insert ON article; DROP TRIGGER simsql_1_column ON article;"
@@ -126,11 +131,11 @@ DAMAGES = {
     "trigger function altered": (
         "CREATE OR REPLACE FUNCTION simsql.add_on_insert_1() RETURNS trigger LANGUAGE plpgsql"
         f" AS 'BEGIN RETURN NULL; END'; {WRITE}",
-        functions("function altered", "add_on_insert") | MISSING,
+        {*functions("function altered", "add_on_insert"), *MISSING, changed("triggers changed")},
     ),
     "trigger function with the caller's rights": (
         "ALTER FUNCTION simsql.add_on_update_1() SECURITY INVOKER",
-        functions("function altered", "add_on_update"),
+        {*functions("function altered", "add_on_update"), changed("triggers changed")},
     ),
     "trigger function dropped": (
         f"DROP FUNCTION simsql.add_on_update_1 CASCADE; {UPDATE}",
@@ -177,10 +182,13 @@ DAMAGES = {
         f"{INVALID.format('article_fingerprint_idx').replace('SET', 'SET indisready = false,')}; {WRITE}",
         {("B-tree invalid", "public.article_fingerprint_idx")},
     ),
-    "policy dropped": ("DROP POLICY readers ON simsql.keys_1_0", {("policy altered", KEYS[0])}),
+    "policy dropped": (
+        "DROP POLICY readers ON simsql.keys_1_0",
+        {("policy altered", KEYS[0]), changed("policies changed")},
+    ),
     "policy added": (
         "CREATE POLICY more ON simsql.keys_1_1 AS RESTRICTIVE USING (key > 0)",
-        {("policy altered", KEYS[1])},
+        {("policy altered", KEYS[1]), changed("policies changed")},
     ),
     "policies switched off": (
         "ALTER TABLE simsql.keys_1_2 DISABLE ROW LEVEL SECURITY",

@@ -60,7 +60,7 @@ DECLARE
     keys bigint;
 BEGIN
     IF has_table_privilege('simsql.registry', 'UPDATE') THEN
-        EXECUTE format('SELECT count(*) FROM simsql.keys_%s_0', index.id) INTO keys;
+        EXECUTE format('SELECT count(key) FROM simsql.keys_%s_0', index.id) INTO keys;
         UPDATE simsql.registry AS r
            SET vacuumed_at = now(), vacuumed_keys = keys, vacuumed_rows = simsql._estimated_rows(r.table_id)
          WHERE r.id = index.id;
@@ -84,7 +84,7 @@ DECLARE
     -- The statistics of a new key table come after seconds.
     is_counted constant boolean := simsql._is_counted(key_table) AND simsql._is_counted(index.table_id)
                                    OR index.vacuumed_at > now() - interval '1 minute';
-    keys constant double precision := simsql._estimated_rows(key_table);
+    keys constant double precision := greatest(0, simsql._estimated_rows(key_table) - 1);  -- one row has no key
     rows constant double precision := simsql._estimated_rows(index.table_id);
     is_grown constant boolean := keys >= 4 * coalesce(index.vacuumed_keys, 0);
     needed constant double precision := rows * CASE
