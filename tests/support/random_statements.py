@@ -580,8 +580,8 @@ class World:
                     f" FROM ONLY {table.name} AS t WHERE true{rows} AND {lacks}"
                 )
                 self._superfluous.append(
-                    f"DELETE FROM simsql.{keys.name} AS k"
-                    f" WHERE NOT EXISTS (SELECT FROM ONLY {table.name} AS t WHERE k.key = {key}{rows}{same})"
+                    f"DELETE FROM simsql.{keys.name} AS k WHERE k.key IS NOT NULL"
+                    f" AND NOT EXISTS (SELECT FROM ONLY {table.name} AS t WHERE k.key = {key}{rows}{same})"
                 )
 
     def run(self, step: Step) -> bool:
@@ -661,7 +661,7 @@ class World:
                         self.counts.searches[
                             f"{search}: {found.sqlstate} {found.diag.message_primary or ''}"[:100]
                         ] += 1
-                        is_old = name == "b" and self.status("b") != TransactionStatus.IDLE
+                        is_old = self.status(name) != TransactionStatus.IDLE
                         if not (
                             found.sqlstate == "55000" and found.diag.message_hint and (self.inherited or is_old)
                         ):
