@@ -189,13 +189,15 @@ CREATE OR REPLACE FUNCTION simsql._near_rows_again(
 RETURNS SETOF anyelement
 LANGUAGE plpgsql VOLATILE ROWS 10
 AS $$
+DECLARE
+    searched constant regclass := pg_typeof(row_type)::text;
 BEGIN
-    PERFORM simsql._wait_for(pg_typeof(row_type)::text::regclass);
+    PERFORM simsql._wait_for(searched);
     RETURN QUERY SELECT n.* FROM simsql.near_rows(row_type, fingerprint, distance, column_name, scope) AS n;
 EXCEPTION
     -- The table has been dropped, or a column has changed.
     WHEN internal_error OR undefined_table OR undefined_object OR datatype_mismatch THEN
-        PERFORM simsql._refuse_changed(pg_typeof(row_type)::text::regclass, sqlerrm);
+        PERFORM simsql._refuse_changed(searched, sqlerrm);
 END
 $$;
 

@@ -33,7 +33,8 @@ BEGIN
        AND (r.stamp).keys = ARRAY(
            SELECT (c.relname, c.relfilenode)::simsql._keys_mark
              FROM pg_class AS c WHERE c.oid = ANY ((r.stamp).ids))
-       AND (r.stamp).has_children = (SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = r.table_id)
+       -- A snapshot that is older than another session's change may show two rows.
+       AND (r.stamp).has_children = (SELECT bool_or(c.relhassubclass) FROM pg_class AS c WHERE c.oid = r.table_id)
        AND (r.stamp).columns = ARRAY(
            SELECT (a.attname, a.atttypid, a.attgenerated)::simsql._column_mark
              FROM pg_attribute AS a WHERE a.attrelid = r.table_id AND a.attnum = ANY ((r.stamp).numbers))
@@ -91,7 +92,8 @@ DECLARE
     columns constant text[] := index.column_name || index.scope_columns;
     prefix constant text := 'simsql_' || index.id || '_';
 BEGIN
-    SELECT CASE c.relpersistence WHEN 'u' THEN c.relfilenode END, c.relhassubclass INTO stamp.file, stamp.has_children
+    SELECT max(CASE c.relpersistence WHEN 'u' THEN c.relfilenode END), bool_or(c.relhassubclass)
+      INTO stamp.file, stamp.has_children
       FROM pg_class AS c WHERE c.oid = index.table_id;
     stamp.ids := ids;
     stamp.numbers := ARRAY(SELECT a.attnum FROM pg_attribute AS a

@@ -172,9 +172,10 @@ BEGIN
 END$sql$,
             jsonb_build_object(
                 'alone', CASE event WHEN 'update' THEN $sql$
-    alone constant boolean := NOT c.relhassubclass
+    alone constant boolean := pg_catalog.bool_and(
+        NOT c.relhassubclass
         AND (c.xmax = '0'::pg_catalog.xid
-             OR pg_catalog.current_setting('transaction_isolation') IN ('read committed', 'read uncommitted'))
+             OR pg_catalog.current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')))
         FROM pg_catalog.pg_class AS c WHERE c.oid = TG_RELID;$sql$ END,
                 'types_are_right', simsql._types_are_right(index, NULL),
                 'inserts_of_several', inserts_of_several,
