@@ -25,7 +25,7 @@ DECLARE
 BEGIN
     IF NOT simsql._locks_at_once(table_name) THEN
         RETURN QUERY
-        SELECT m.* FROM simsql._again(table_name, format('clusters(%L, %L, %L, %L)', table_name, distance, column_name,
+        SELECT m.* FROM simsql._again(table_name, format('clusters(%L, %L, %L, %L)', table_name::oid, distance, column_name,
                                                          scope)) AS m (cluster bigint, fingerprint bigint);
         RETURN;
     END IF;

@@ -226,6 +226,12 @@ RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
+    -- The snapshot may be older than the upgrade that has stamped it.
+    IF index.storage = 'tables' AND index.stamped_by IS NULL
+       AND (simsql._is_stamped(index.id) OR NOT simsql._takes_snapshots())
+    THEN
+        PERFORM simsql._refuse_changed(index.table_id, 'simsql was upgraded');
+    END IF;
     PERFORM simsql._raise(f)
        FROM unnest(simsql._faults(index)) AS f
       WHERE f.effect IN ('refuses', 'refuses this role') AND NOT (is_building AND f.problem = 'not ready');

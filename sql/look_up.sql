@@ -162,7 +162,8 @@ BEGIN
         FOREACH keys IN ARRAY (index.stamp).ids LOOP
             EXECUTE 'EXPLAIN (FORMAT JSON, COSTS OFF) SELECT FROM ' || keys INTO keys_plan;
             -- Our only policy is a subquery, whose result is the whole condition.
-            has_policies := has_policies OR keys_plan #>> '{0,Plan,Filter}' !~ '^(\(InitPlan \d+\)\.col1|\$\d+)$';
+            has_policies := has_policies
+                            OR (keys_plan #>> '{0,Plan,Filter}' ~ '^(\(InitPlan \d+\)\.col1|\$\d+)$') IS NOT TRUE;
         END LOOP;
     END IF;
     IF types <> index.scope_types OR is_rewritten OR has_policies

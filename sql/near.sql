@@ -77,7 +77,7 @@ BEGIN
     IF must_wait THEN
         RETURN QUERY
         SELECT n.fingerprint, n.distance
-          FROM simsql._again(table_name, format('near(%L, %L, %L, %L, %L)', table_name, fingerprint, distance,
+          FROM simsql._again(table_name, format('near(%L, %L, %L, %L, %L)', table_name::oid, fingerprint, distance,
                                                 column_name, scope)) AS n (fingerprint bigint, distance integer);
         RETURN;
     END IF;
@@ -236,7 +236,7 @@ DECLARE
 BEGIN
     IF NOT simsql._locks_at_once($1) THEN
         RETURN QUERY
-        SELECT d.* FROM simsql._again($1, format('_near_documents(%L, %L, %L, %L, %L, %L, %L, %L)', $1, $2, $3, $4, $5,
+        SELECT d.* FROM simsql._again($1, format('_near_documents(%L, %L, %L, %L, %L, %L, %L, %L)', $1::oid, $2, $3, $4, $5,
                                                  $6, $7, $8)) AS d (fingerprint bigint, distance integer, document jsonb);
         RETURN;
     END IF;

@@ -101,7 +101,7 @@ DECLARE
 BEGIN
     IF NOT simsql._locks_at_once(table_name) THEN
         RETURN QUERY
-        SELECT m.* FROM simsql._again(table_name, format('near_many(%L, %L::bigint[], %L::integer, %L, %L)', table_name,
+        SELECT m.* FROM simsql._again(table_name, format('near_many(%L, %L::bigint[], %L::integer, %L, %L)', table_name::oid,
                                                          fingerprints, distance, column_name, scope))
                             AS m (query bigint, fingerprint bigint, distance integer);
         RETURN;
@@ -169,8 +169,8 @@ BEGIN
     THEN
         PERFORM simsql._wait_for(table_name);
         RETURN QUERY
-        SELECT m.* FROM simsql._again(query_table, format('near_many(%L, %L::regclass, %L, %L, %L, %L)', table_name,
-                                                          query_table, query_column, distance, column_name, scope))
+        SELECT m.* FROM simsql._again(query_table, format('near_many(%L, %L::regclass, %L, %L, %L, %L)', table_name::oid,
+                                                          query_table::oid, query_column, distance, column_name, scope))
                             AS m (query bigint, fingerprint bigint, distance integer);
         RETURN;
     END IF;

@@ -28,7 +28,7 @@ DECLARE
 BEGIN
     IF NOT simsql._locks_at_once(table_name) THEN
         RETURN QUERY
-        SELECT w.* FROM simsql._again(table_name, format('near_wide(%L, %L, %L, %L, %L)', table_name, fingerprint, distance,
+        SELECT w.* FROM simsql._again(table_name, format('near_wide(%L, %L, %L, %L, %L)', table_name::oid, fingerprint, distance,
                                                          column_names, scope)) AS w (fingerprint bigint[], distance integer);
         RETURN;
     END IF;

@@ -145,7 +145,8 @@ DECLARE
 BEGIN
     IF NOT simsql._locks_at_once(table_name) THEN
         RETURN QUERY
-        SELECT p.* FROM simsql._again(table_name, format('pairs(%L, %L, %L, %L)', table_name, distance, column_name, scope))
+        SELECT p.* FROM simsql._again(table_name, format('pairs(%L, %L, %L, %L)', table_name::oid, distance, column_name,
+                                                     scope))
                             AS p (a bigint, b bigint, distance integer);
         RETURN;
     END IF;

@@ -12,8 +12,8 @@
 -- Whether an index certainly has all keys that a search needs, which has seen this stamp in its snapshot: its stamp is
 -- still the same, and so is the catalogue. It is VOLATILE, and so has a snapshot of its own, which is later than the
 -- locks of the search. In a transaction with one snapshot, _check_snapshot knows more. It takes as long as many
--- searches do, and most of that is starting the query: so what few indexes or roles need is not in it. Rows come in the
--- order of the B-trees of the catalogue, which is always the same.
+-- searches do, and most of that is starting the query: so what few indexes or roles need is not in it, nor is sorting: rows
+-- come in the order of the B-trees of the catalogue.
 CREATE OR REPLACE FUNCTION simsql._is_complete(index_id integer, stamped_by xid8) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
@@ -82,10 +82,9 @@ BEGIN
 END
 $$;
 
--- The stamp that an index with these key tables would get now.
+-- The stamp that an index with these key tables would get now. It sorts: under some settings PostgreSQL reads no B-tree.
 CREATE OR REPLACE FUNCTION simsql._current_stamp(index simsql.registry, ids oid[]) RETURNS simsql._stamp
 LANGUAGE plpgsql STABLE
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     stamp simsql._stamp;
@@ -99,19 +98,21 @@ BEGIN
     stamp.numbers := ARRAY(SELECT a.attnum FROM pg_attribute AS a
                             WHERE a.attrelid = index.table_id AND a.attname = ANY (columns) ORDER BY a.attnum);
     stamp.keys := ARRAY(SELECT (c.relname, c.relfilenode)::simsql._keys_mark
-                          FROM pg_class AS c WHERE c.oid = ANY (ids));
+                          FROM pg_class AS c WHERE c.oid = ANY (ids) ORDER BY c.oid);
     stamp.columns := ARRAY(SELECT (a.attname, a.atttypid, a.attgenerated)::simsql._column_mark
                              FROM pg_attribute AS a
-                            WHERE a.attrelid = index.table_id AND a.attnum = ANY (stamp.numbers));
+                            WHERE a.attrelid = index.table_id AND a.attnum = ANY (stamp.numbers)
+                            ORDER BY a.attnum);
     stamp.triggers := ARRAY(SELECT (t.ctid, t.xmin)::simsql._mark
                               FROM pg_trigger AS t
-                             WHERE t.tgrelid = index.table_id AND starts_with(t.tgname::text, prefix));
+                             WHERE t.tgrelid = index.table_id AND starts_with(t.tgname::text, prefix)
+                             ORDER BY t.tgname);
     stamp.functions := ARRAY(SELECT DISTINCT t.tgfoid FROM pg_trigger AS t
                               WHERE t.tgrelid = index.table_id AND starts_with(t.tgname::text, prefix) ORDER BY 1);
     stamp.bodies := ARRAY(SELECT (p.ctid, p.xmin)::simsql._mark
-                            FROM pg_proc AS p WHERE p.oid = ANY (stamp.functions));
+                            FROM pg_proc AS p WHERE p.oid = ANY (stamp.functions) ORDER BY p.oid);
     stamp.policies := ARRAY(SELECT (p.ctid, p.xmin)::simsql._mark
-                              FROM pg_policy AS p WHERE p.polrelid = ANY (ids));
+                              FROM pg_policy AS p WHERE p.polrelid = ANY (ids) ORDER BY p.polrelid, p.polname);
     stamp.expressions := nullif(ARRAY(
         SELECT (d.ctid, d.xmin)::simsql._mark
           FROM pg_attribute AS a JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -174,33 +175,18 @@ AS $$
     UPDATE simsql.registry AS r SET stamped_on = simsql._stamped_on(r) WHERE r.id = index_id
 $$;
 
--- The indexes whose keys a restore has found complete, with the stamps that they would get. pg_restore fills a materialized
--- view after everything else, so this compares the keys with the rows: those that were dumped without
--- the others, or written before the triggers existed. Otherwise nobody reads or refreshes it.
-CREATE OR REPLACE FUNCTION simsql._restored_stamps() RETURNS TABLE (id integer, stamp simsql._stamp)
+-- Whether no key of an index is missing. A fault, or a table that this role may not read, means no.
+CREATE OR REPLACE FUNCTION simsql._has_all_keys(index simsql.registry) RETURNS boolean
 LANGUAGE plpgsql STABLE
 AS $$
-DECLARE
-    index simsql.registry;
 BEGIN
-    FOR index IN
-        SELECT r.* FROM simsql.registry AS r
-         WHERE r.ready AND r.storage = 'tables' AND r.stamp IS DISTINCT FROM NULL ORDER BY r.id
-    LOOP
-        -- It is somebody else's table, or the index has a fault, which searches will report.
-        BEGIN
-            CONTINUE WHEN EXISTS (SELECT FROM unnest(simsql._faults(index)) AS f
-                                   WHERE f.effect = 'refuses' AND f.problem <> 'keys not compared')
-                       OR EXISTS (SELECT FROM simsql._storage_compare(index) AS c WHERE c.missing > 0);
-            id := index.id;
-            stamp := simsql._current_stamp(index, simsql._key_table_ids(index));
-            RETURN NEXT;
-        EXCEPTION
-            WHEN OTHERS THEN
-                RAISE WARNING 'simsql: the keys of the simhash index on % were not compared: %', index.table_name,
-                              sqlerrm;
-        END;
-    END LOOP;
+    RETURN NOT EXISTS (SELECT FROM unnest(simsql._faults(index)) AS f
+                        WHERE f.effect = 'refuses' AND f.problem <> 'keys not compared')
+           AND NOT EXISTS (SELECT FROM simsql._storage_compare(index) AS c WHERE c.missing > 0);
+EXCEPTION
+    WHEN OTHERS THEN
+        RAISE WARNING 'simsql: the keys of the simhash index on % were not compared: %', index.table_name, sqlerrm;
+        RETURN false;
 END
 $$;
 
@@ -310,6 +296,15 @@ AS $$
                 'Add the keys again:')) AS k (problem, state, message, advice) USING (problem))
 $$;
 
+-- Whether an index has a stamp now, whatever the snapshot of the caller.
+CREATE OR REPLACE FUNCTION simsql._is_stamped(index_id integer) RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    RETURN (SELECT r.stamped_by IS NOT NULL FROM simsql.registry AS r WHERE r.id = index_id) IS TRUE;
+END
+$$;
+
 -- Raises an error if the current catalogue shows a fault of an index, whatever the snapshot of the caller.
 CREATE OR REPLACE FUNCTION simsql._check_now(index_id integer, table_name regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -348,7 +343,13 @@ BEGIN
 END
 $$;
 
-CREATE MATERIALIZED VIEW IF NOT EXISTS simsql._restored AS SELECT s.id, s.stamp FROM simsql._restored_stamps() AS s;
+-- The indexes whose keys a restore has found complete, with the stamps that they would get. pg_restore fills a materialized
+-- view after everything else, so this compares the keys with the rows: those that were dumped without the others, or
+-- written before the triggers existed. Otherwise nobody reads or refreshes it. An upgrade of 0.2.0 finds no stamps.
+CREATE MATERIALIZED VIEW IF NOT EXISTS simsql._restored AS
+SELECT r.id, simsql._current_stamp(r, simsql._key_table_ids(r)) AS stamp
+  FROM simsql.registry AS r
+ WHERE CASE WHEN r.ready AND r.storage = 'tables' AND r.stamped_by IS NOT NULL THEN simsql._has_all_keys(r) END;
 
 COMMENT ON MATERIALIZED VIEW simsql._restored IS
     'the indexes whose keys were complete when this database was restored: pg_restore fills it';

@@ -326,7 +326,7 @@ def count_inserted(raw: psycopg.Connection[tuple[Any, ...]], table: FoundTable) 
 def _begin_load(connection: Connection, table: FoundTable, columns: Sequence[str]) -> list["_Keys"]:
     """Disable the insert triggers of the indexes whose keys this session may write itself."""
     found = raw_connection(connection).execute(
-        "SELECT id, column_name, blocks, lead, inner_blocks FROM simsql._begin_load(%s, %s)",
+        "SELECT id, column_name, blocks, lead, inner_blocks FROM simsql._begin_direct_load(%s, %s)",
         [table.oid, list(columns)],
     )
     return [

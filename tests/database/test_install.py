@@ -115,7 +115,7 @@ def test_an_ordinary_role_can_ask_what_is_installed(database_url, new_role, conn
     engine.dispose()
     (index,) = status.indexes
     assert (index.table_name, index.column_name, index.distance) == ("public.article", "fingerprint", 3)
-    assert (index.blocks, index.lead, index.recipe, index.state) == (4, 1, None, "ready")
+    assert (index.blocks, index.lead, index.recipe, index.state) == (4, 1, "words12-log-1", "ready")
 
 
 @pytest.mark.parametrize("content", ["", "CREATE TABLE simsql.article (id integer)"])

@@ -85,7 +85,7 @@ def test_with_an_engine_a_copy_is_committed(articles):
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "SERIALIZABLE"])
 def test_with_an_engine_a_repair_is_committed(articles, isolation):
     with articles.begin() as connection:
-        connection.execute(text("TRUNCATE simsql.keys_1_0"))
+        connection.execute(text("DELETE FROM simsql.keys_1_0 WHERE key IS NOT NULL"))
     index = SearchIndex(articles.execution_options(isolation_level=isolation), "article")
     assert [finding.problem for finding in index.repair()] == ["keys missing"]
     assert index.verify() == []

@@ -140,7 +140,8 @@ def test_other_owners(connection, storage, new_role, reader, examine, tally):
         ],
         reader,
     )
-    assert searched == [True, True, True, False, True]
+    # REASSIGN OWNED changes the functions of triggers, which a stamp cannot tell from replacing them.
+    assert searched == [True, True, storage == "expression", False, True]
 
 
 @pytest.mark.fault("event triggers that fail, alter, drop or give away what an index is made of")

@@ -102,9 +102,11 @@ def test_an_upgrade_under_load(server, examine, tally):
                             for _ in range(3):
                                 counted.append((write if writes else search)(session, level, chosen))
                             session.execute("COMMIT")
-                        except psycopg.Error:
+                        except psycopg.Error as error:
                             session.execute("ROLLBACK")
-                            raise
+                            # A search whose snapshot is older than the upgrade sees no stamp.
+                            if "simsql was upgraded" not in str(error):
+                                raise
 
         def write(session, level, chosen):
             value, row = chosen.getrandbits(12), chosen.randrange(1, 80)

@@ -148,7 +148,7 @@ def test_an_older_snapshot_gets_everything_or_an_error(connection, connect, stor
     begin(reader, level)
     change(connection, OTHER[storage])
     if storage == "tables":
-        searches_are_exact(reader)  # in the B-trees
+        assert near(reader, 0, 3) == expected_near(FINGERPRINTS, 0, 3)  # in the B-trees
     else:
         with pytest.raises((errors.UndefinedObject, errors.ObjectNotInPrerequisiteState)):
             near(reader, 0, 3)

@@ -5,8 +5,6 @@ from articles import create_articles, near
 from claims import CENTRE, claim
 from sessions import blocked
 
-pytestmark = pytest.mark.fault("changes by others while a search waits for its table")
-
 SEARCHES = {
     "near": lambda connection: near(connection, CENTRE, 3),
     "near_rows": lambda connection: connection.execute(

@@ -12,6 +12,7 @@ DECLARE
     index simsql.registry;
 BEGIN
     IF NOT current_setting('track_counts')::boolean
+       OR NOT has_table_privilege('simsql.registry', 'UPDATE')  -- for the stamp
        OR EXISTS (SELECT FROM pg_class AS c WHERE c.oid = table_name AND NOT pg_has_role(c.relowner, 'USAGE'))
        OR EXISTS (SELECT FROM pg_trigger AS t
                     JOIN pg_proc AS p ON p.oid = t.tgfoid
@@ -46,8 +47,8 @@ $$;
 
 -- Locks out other writers until the end of the transaction, and disables the insert triggers of the indexes
 -- whose keys this session may write itself. The session then has to add the keys of everything that it
--- inserts, and to make the triggers fire always again.
-CREATE OR REPLACE FUNCTION simsql._begin_load(table_name regclass, columns text[])
+-- inserts, to make the triggers fire always again, and to stamp the indexes.
+CREATE OR REPLACE FUNCTION simsql._begin_direct_load(table_name regclass, columns text[])
 RETURNS SETOF simsql.registry
 LANGUAGE plpgsql
 AS $$
@@ -71,3 +72,8 @@ EXCEPTION
     WHEN object_in_use THEN RETURN;
 END
 $$;
+
+-- Clients of 0.2.0 call this, and would not stamp the indexes: they load through the triggers.
+CREATE OR REPLACE FUNCTION simsql._begin_load(table_name regclass, columns text[]) RETURNS SETOF simsql.registry
+LANGUAGE sql STABLE
+AS $$ SELECT r.* FROM simsql.registry AS r WHERE false $$;
