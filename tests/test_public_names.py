@@ -140,6 +140,7 @@ def test_the_public_functions_of_the_database_can_be_called(server):
             )
         assert call(database.create_index, engine, "article", "fingerprint", concurrently=True) == 2
         assert call(database.change_storage, engine, "article", "expression") == 2
+        call(database.alter_index, engine, "article", sources={"body": 1})
         call(database.set_default_index, engine, "article", "fingerprint")
         call(database.maintain, engine)
         assert not call(database.install_schema, engine)
