@@ -130,7 +130,6 @@ def test_the_public_functions_of_the_database_can_be_called(server):
             index = database.SearchIndex(connection, "article")
             assert index.near(ones) == [(ones, 0), (ones - 1, 1)]
             assert index.verify() == []
-            call(database.alter_index, connection, "article", recipe="words12-log-1")
             assert call(database.near_wide, connection, "article", ["fingerprint"], [ones], distance=0) == [
                 ((ones,), 0)
             ]
