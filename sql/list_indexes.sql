@@ -44,11 +44,19 @@ COMMENT ON COLUMN simsql.indexes.hint IS 'what to do, or null if there is nothin
 COMMENT ON COLUMN simsql.indexes.sources IS
     'the columns that the fingerprints come from, with their weights, or null if they are unknown';
 
--- Searches of 0.2.0 that an upgrade has overtaken read this.
+-- Searches of 0.2.0 that an upgrade has overtaken read this. A function looks at the faults: see _health.
+CREATE OR REPLACE FUNCTION simsql._is_searchable(index simsql.registry) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN NOT EXISTS (SELECT FROM unnest(simsql._faults(index)) AS f
+                        WHERE f.effect IN ('refuses', 'refuses this role'));
+END
+$$;
+
 CREATE OR REPLACE VIEW simsql._searchable AS
 SELECT r.id, r.table_id, r.column_name, r.is_default, r.distance, r.scope_columns,
-       NOT EXISTS (SELECT FROM unnest(simsql._faults(r)) AS f
-                    WHERE f.effect IN ('refuses', 'refuses this role')) AS sound
+       simsql._is_searchable(r) AS sound
   FROM simsql.registry AS r;
 
 GRANT SELECT ON simsql._searchable TO PUBLIC;
