@@ -1,6 +1,7 @@
 """Searches are exact while nodes of a Citus cluster come, go and exchange shards."""
 
 import contextlib
+import fcntl
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -69,6 +70,15 @@ def repeatedly(action: Callable[[], None]) -> Iterator[None]:
         raise failure
 
 
+@pytest.fixture
+def third_node(tmp_path_factory):
+    """Two workers of the tests must not add the same node at once."""
+    with (tmp_path_factory.getbasetemp().parent / "third-node").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.mark.usefixtures("third_node")
 @pytest.mark.parametrize("mode", ["block_writes", "force_logical"])
 def test_searches_are_exact_while_shards_move_to_a_new_node(citus, connection, mode):
     database = connection.info.dbname
