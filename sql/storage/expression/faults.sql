@@ -39,39 +39,6 @@ BEGIN
 END
 $$;
 
--- Whether searches certainly accept an index: a look at its first B-tree alone. By itself, PostgreSQL would plan
--- this at every search, which takes longer than the search.
-CREATE OR REPLACE FUNCTION simsql._expression_is_sound(index simsql.registry) RETURNS boolean
-LANGUAGE plpgsql STABLE
-SET plan_cache_mode = force_generic_plan
-AS $$
-BEGIN
-    RETURN index.ready
-           AND to_regclass(index.table_name) = index.table_id
-           AND to_regprocedure('simsql.search_' || index.id
-                               || CASE index.scope_columns WHEN '{}' THEN '(bigint,integer)'
-                                  ELSE '(bigint,integer,jsonb)' END) IS NOT NULL
-           AND (SELECT ARRAY(SELECT simsql._column_name(i.indrelid, k.number)
-                               FROM unnest(i.indkey) WITH ORDINALITY AS k (number, place)
-                              WHERE k.number <> 0 ORDER BY k.place)
-                  FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
-                 WHERE i.indrelid = index.table_id AND 0 = ANY (i.indkey)
-                   AND starts_with(c.relname, 'simsql_' || index.id || '_')
-                 ORDER BY length(c.relname), c.relname LIMIT 1)
-               = index.scope_columns || index.column_name
-           AND EXISTS (SELECT FROM pg_attribute AS a
-                        WHERE a.attrelid = index.table_id AND a.attname = index.column_name
-                          AND a.atttypid = 'bigint'::regtype)
-           AND (index.scope_columns = '{}'
-                OR NOT EXISTS (SELECT FROM unnest(index.scope_columns, index.scope_types) AS s (name, type)
-                                 JOIN pg_attribute AS a ON a.attrelid = index.table_id AND a.attname = s.name
-                                WHERE a.atttypid IS DISTINCT FROM s.type
-                                  AND simsql._base_type(a.atttypid) IS DISTINCT FROM s.type))
-           AND (NOT simsql._is_distributed(index.table_id)
-                OR NOT simsql._is_distributed_since(index) AND NOT row_security_active(index.table_id));
-END
-$$;
-
 CREATE OR REPLACE FUNCTION simsql._expression_mend(index simsql.registry, faults simsql._fault[])
 RETURNS simsql.registry
 LANGUAGE plpgsql
