@@ -20,6 +20,16 @@ QUOTED = re.compile(
     r"""(\$\w*\$) .*? \1 | E'(?: [^'\\] | '' | \\. )*' | '[^']*' | "[^"]*" | --[^\n]*""",
     re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )
+# Files whose lines all count. Then folders, and the figures to reach next and at the end.
+WRITTEN = (".c", ".css", ".html", ".js", ".py", ".sql")
+ALL_LINES = {
+    "all lines of simsql/": (("simsql",), 27_000, 29_500),
+    "all lines of sql/": (("sql",), None, 7_900),
+    "all lines of dedup and decide": (("simsql/dedup", "simsql/decide"), 3_900, 4_600),
+    "all lines of documents": (("simsql/documents",), 3_000, 3_600),
+    "all lines of tests/": (("tests",), 51_000, 56_000),
+}
+GLOSSARY = "docs/explanation/architecture.md"
 QUIET = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 
@@ -56,6 +66,25 @@ def main(root: Path) -> None:
         print(f"{name:48}{figure:>12,}" if isinstance(figure, int) else f"{name:48}{figure:>12}")
     for room, lines in sorted(rooms.items()):
         print(f"    simsql/{room:37}{lines:>12,}")
+    print(f"{'':48}{'':>12}{'next':>12}{'end':>12}")
+    rows = [(name, all_lines(root, folders), *targets) for name, (folders, *targets) in ALL_LINES.items()]
+    rows.append(("words of the glossary", words_of_glossary((root / GLOSSARY).read_text()), 32, 32))
+    for name, figure, *targets in rows:
+        print(
+            f"{name:48}", *(f"{'-' if each is None else f'{each:,}':>12}" for each in (figure, *targets)), sep=""
+        )
+
+
+def all_lines(root: Path, folders: tuple[str, ...]) -> int:
+    """Count all lines of the files that people write."""
+    files = [path for folder in folders for path in (root / folder).rglob("*") if path.suffix in WRITTEN]
+    return sum(len(path.read_text().splitlines()) for path in files)
+
+
+def words_of_glossary(page: str) -> int:
+    """Count the rows of the tables below "Words"."""
+    section = page.partition("\n## Words\n")[2].partition("\n## ")[0]
+    return len(re.findall(r"^\| (?!word \|)", section, re.MULTILINE))
 
 
 def sql_code(text: str) -> list[str]:
