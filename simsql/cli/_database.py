@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from simsql.cli._options import Printing, option, read_folder
 from simsql.cli._terminal import Telling
-from simsql.database.chosen import ChosenDatabase
+from simsql.database.database_choice import DatabaseChoice
 from simsql.errors import SimsqlError, UsageError
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ class Connecting:
             return f"simsql install --server-dir {shlex.quote(str(self.server_dir))}"
         return "simsql install with the same --database" if self.database else "simsql install"
 
-    def chosen(self) -> ChosenDatabase:
+    def chosen(self) -> DatabaseChoice:
         """Return the database that the options or the environment choose."""
         default = None if self.is_given else os.environ.get("SIMSQL_DATABASE")
         if default == "":  # of a deployment that has lost its URL
             raise UsageError("SIMSQL_DATABASE is empty: set it to a URL, or unset it to use an embedded server")
-        return ChosenDatabase(self.database or default, self.server_dir)
+        return DatabaseChoice(self.database or default, self.server_dir)
 
     @contextmanager
     def open(self, *, new: bool = False, scratch: bool = False) -> Iterator["Engine"]:

@@ -25,7 +25,7 @@ from simsql.cli._options import (
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, count_skips, print_skips, print_summary
 from simsql.cores import usable_cores
-from simsql.database.chosen import ChosenDatabase
+from simsql.database.database_choice import DatabaseChoice
 from simsql.decide.rules import PICTURE_DROP_SIMILARITY, Keep, Rules
 from simsql.dedup.cluster_formats import TABLE, FirstClusters, choose_writer
 from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
@@ -119,7 +119,7 @@ def dedup_command(
     first = FirstClusters() if form is None and writer is TABLE and not explain else None
     writer = TABLE._replace(cluster=first.keep) if first else writer
     # Without a table, the default of the environment is not used.
-    target = connecting.chosen() if store_in or connecting.is_given else ChosenDatabase()
+    target = connecting.chosen() if store_in or connecting.is_given else DatabaseChoice()
     chosen = parse_recipe(recipe) or DEFAULT_RECIPE
     options = DedupOptions(
         paths or [],

@@ -216,20 +216,20 @@ def _register(engine: Engine, table: str, spec: IndexSpec) -> tuple[int, str | N
 
 
 def _create_btrees(engine: Engine, table: str, index: int, report: Report | None) -> None:
-    """Create the B-trees that an unfinished index needs, or one with key tables would need, while others write."""
+    """Create the B-trees of the storage `expression` for an index that has or is to get it, while others write."""
+    # `i` is the row of the registry with that storage. A finished index that has it needs no more B-trees.
     following = text(
         "SELECT n.statement, CAST(n.target AS text) AS target, simsql._storage_progress(i) AS share"
         " FROM simsql.registry AS r"
-        " CROSS JOIN LATERAL pg_catalog.jsonb_populate_record(r, CAST(:wanted AS jsonb)) AS i"
+        ' CROSS JOIN LATERAL pg_catalog.jsonb_populate_record(r, \'{"storage": "expression"}\') AS i'
         " CROSS JOIN LATERAL simsql._next_statement(i, true) AS n"
         " WHERE r.id OPERATOR(pg_catalog.=) :index AND n.statement IS NOT NULL"
         " AND (NOT r.ready OR r.storage OPERATOR(pg_catalog.=) 'tables')"
     )
-    parameters = {"index": index, "wanted": '{"storage": "expression"}'}
     with _only_build(engine, table), engine.connect().execution_options(**READ_COMMITTED) as connection:
         while True:
             with connection.begin():
-                row = connection.execute(following, parameters).one_or_none()
+                row = connection.execute(following, {"index": index}).one_or_none()
                 is_free = row is not None and _lock_if_free(connection, row.target)
             if row is None:
                 return

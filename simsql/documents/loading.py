@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 
 from simsql.database.load import find_loaded_columns
-from simsql.database.placed import PlacedRow, load_placed_rows
+from simsql.database.rows_with_origin import RowWithOrigin, load_rows_with_origin
 from simsql.database.transfer import to_bigint
 from simsql.documents import (
     Document,
@@ -75,10 +75,10 @@ def load_documents(
     columns = [name for name in (id_column, text_column) if name is not None]
     empty = 0
 
-    def rows(items: Iterable[Document]) -> Iterator[PlacedRow]:
+    def rows(items: Iterable[Document]) -> Iterator[RowWithOrigin]:
         nonlocal empty
 
-        def placed() -> Iterator[tuple[PlacedRow, str]]:
+        def placed() -> Iterator[tuple[RowWithOrigin, str]]:
             for item in items:
                 if text_column is not None and not _is_storable(item.text):
                     reader.skips.add(
@@ -89,7 +89,7 @@ def load_documents(
                 else:
                     stored = [] if id_column is None else [item.name]
                     stored += [] if text_column is None else [item.text]
-                    yield PlacedRow(stored, item.name, item.place), item.text
+                    yield RowWithOrigin(stored, item.name, item.place), item.text
                     del stored
                 del item  # a long document is not kept while the next one is read
 
@@ -103,14 +103,14 @@ def load_documents(
             row.extend(values)
             yield row
 
-    def skip(row: PlacedRow, earlier: PlacedRow | None) -> None:
+    def skip(row: RowWithOrigin, earlier: RowWithOrigin | None) -> None:
         nonlocal empty
         empty -= row[len(columns)] is None
         where = f"is already in {table}" if earlier is None else f"was already read at {earlier.place}"
         reader.skips.add(repeated_id(row.place, row.name, where))
 
     with stages.stage("read, fingerprint, load", reader.bytes_total) as report:
-        documents = load_placed_rows(
+        documents = load_rows_with_origin(
             connection,
             table,
             [*columns, *target.columns],

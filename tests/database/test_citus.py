@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from simsql.database import SearchIndex, create_index, to_bigint
-from simsql.database.placed import PlacedRow, load_placed_rows
+from simsql.database.rows_with_origin import RowWithOrigin, load_rows_with_origin
 from simsql.dedup.tables.options import TableOptions
 from simsql.dedup.tables.source import open_table
 from simsql.errors import UsageError
@@ -62,9 +62,9 @@ def test_a_backfill_overwrites_no_change_by_others(database):
 
 def test_repeated_ids_are_skipped(database):
     skipped = []
-    rows = [PlacedRow([number, "new"], str(number), f"file:{number}") for number in (39, 40, 41, 40, 3, 42)]
+    rows = [RowWithOrigin([number, "new"], str(number), f"file:{number}") for number in (39, 40, 41, 40, 3, 42)]
     with database.begin() as connection:
-        added = load_placed_rows(
+        added = load_rows_with_origin(
             connection,
             "article",
             ["id", "body"],

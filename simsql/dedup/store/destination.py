@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from simsql.database.chosen import ChosenDatabase
+from simsql.database.database_choice import DatabaseChoice
 from simsql.decide.rules import Rules
 from simsql.dedup.store.memory import MemoryStore
 from simsql.dedup.store.store import Store
@@ -14,7 +14,7 @@ from simsql.fingerprint import Recipe
 
 
 @dataclass(frozen=True)
-class Destination(ChosenDatabase):
+class Destination(DatabaseChoice):
     """The database for the documents, and their table. Without these, they are in memory."""
 
     table: str | None = None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ChosenDatabase:
+class DatabaseChoice:
     """A database to work in: at most one of the two, or the default embedded server."""
 
     database: str | None = None

@@ -9,7 +9,7 @@ from refusals import refused
 from sqlalchemy import text
 
 from simsql.database import load
-from simsql.database.placed import PlacedRow, load_placed_rows
+from simsql.database.rows_with_origin import RowWithOrigin, load_rows_with_origin
 from simsql.errors import SimsqlError
 
 COLUMNS = ["slug", "body", "fp"]
@@ -37,11 +37,11 @@ def add(database):
     def load_ids(ids, *, id_column="slug", body=None):
         skipped = []
         rows = [
-            PlacedRow([name, body or f"text {number}", number + 1], name, f"f:{number}")
+            RowWithOrigin([name, body or f"text {number}", number + 1], name, f"f:{number}")
             for number, name in enumerate(ids)
         ]
         with database.begin() as transaction:
-            count = load_placed_rows(
+            count = load_rows_with_origin(
                 transaction,
                 "post",
                 [id_column, "body", "fp"],
@@ -160,11 +160,11 @@ def test_a_role_that_may_not_look_is_told_the_place(post, new_role, database, co
     post()
     role = new_role()
     connection.execute(f"GRANT INSERT ON post TO {role}; GRANT USAGE ON SCHEMA simsql TO {role}")
-    rows = [PlacedRow([name, "x", 1], name, f"f:{number}") for number, name in enumerate(["a", "old"])]
+    rows = [RowWithOrigin([name, "x", 1], name, f"f:{number}") for number, name in enumerate(["a", "old"])]
     with database.begin() as transaction:
         transaction.execute(text(f"SET LOCAL ROLE {role}"))
         with pytest.raises(SimsqlError, match=r"^f:1: id 'old': PostgreSQL: duplicate key value"):
-            load_placed_rows(transaction, "post", COLUMNS, rows, id_column="slug", skip=lambda *_: None)
+            load_rows_with_origin(transaction, "post", COLUMNS, rows, id_column="slug", skip=lambda *_: None)
 
 
 def test_a_trigger_may_change_ids_if_none_is_repeated(post, add):
@@ -202,8 +202,8 @@ def test_two_loads_in_one_transaction(post, database):
     skipped = []
     with database.begin() as transaction:
         for name in ("a", "b"):
-            rows = [PlacedRow([name, "x", 1], name, "f:0"), PlacedRow([name, "x", 2], name, "f:1")]
-            load_placed_rows(
+            rows = [RowWithOrigin([name, "x", 1], name, "f:0"), RowWithOrigin([name, "x", 2], name, "f:1")]
+            load_rows_with_origin(
                 transaction, "post", COLUMNS, rows, id_column="slug", skip=lambda row, _: skipped.append(row.name)
             )
         assert transaction.execute(text("SELECT count(*) FROM post")).scalar_one() == 3

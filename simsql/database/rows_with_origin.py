@@ -45,7 +45,7 @@ _IS_SKIPPABLE = """
 """
 
 
-class PlacedRow(list[Any]):
+class RowWithOrigin(list[Any]):
     """A row with its name and the place where it was read."""
 
     __slots__ = ("name", "place")
@@ -56,16 +56,16 @@ class PlacedRow(list[Any]):
         self.place = place
 
 
-Skip = Callable[[PlacedRow, PlacedRow | None], None]
+Skip = Callable[[RowWithOrigin, RowWithOrigin | None], None]
 """Takes a row whose id the table has already, and the earlier row of the load that has it, if that is known."""
 
 
 @sqlalchemy_errors()
-def load_placed_rows(
+def load_rows_with_origin(
     connection: Connection,
     table: str,
     columns: Sequence[str],
-    rows: Iterable[PlacedRow],
+    rows: Iterable[RowWithOrigin],
     *,
     id_column: str | None,
     skip: Skip,
@@ -86,7 +86,7 @@ def load_placed_rows(
         ((expects_conflicts,),) = raw.execute("SELECT simsql._is_distributed(%s)", [found.oid]).fetchall()
         copier = _SkippingCopier(raw, found, columns, id_column, skip, expects_conflicts)
     else:
-        copier = _PlacingCopier(raw, found, columns)
+        copier = _OriginCopier(raw, found, columns)
     count = load_through(copier, connection, rows)
     copier.close()
     return count
@@ -104,7 +104,7 @@ def _is_skippable(
         return False  # COPY says it better
 
 
-class _PlacingCopier(Copier):
+class _OriginCopier(Copier):
     """Report the place of a row that PostgreSQL refuses."""
 
     def add(self, rows: Sequence[Row]) -> Sequence[Row]:
@@ -119,7 +119,7 @@ class _PlacingCopier(Copier):
             raise
 
 
-class _SkippingCopier(_PlacingCopier):
+class _SkippingCopier(_OriginCopier):
     """Skip rows whose id is already in the table.
 
     COPY stops at the first conflict. Then the batch is rolled back and inserted from a temporary table.
@@ -187,8 +187,8 @@ class _SkippingCopier(_PlacingCopier):
     def _insert_new(self, rows: Sequence[Row]) -> Sequence[Row]:
         if self._staged is None:
             self.raw.execute(self._create)
-            self._staged = _PlacingCopier(self.raw, _STAGED, ["simsql number", *self.columns])
-        self._staged.add([_numbered(number, cast(PlacedRow, row)) for number, row in enumerate(rows)])
+            self._staged = _OriginCopier(self.raw, _STAGED, ["simsql number", *self.columns])
+        self._staged.add([_numbered(number, cast(RowWithOrigin, row)) for number, row in enumerate(rows)])
         try:
             with self.raw.transaction():
                 inserted = self.raw.execute(self._insert).fetchall()
@@ -196,7 +196,7 @@ class _SkippingCopier(_PlacingCopier):
             self._find_refused(rows)
             raise
         if len(inserted) < len(rows):
-            rows = self._leave_out(cast(Sequence[PlacedRow], rows), [id_ for (id_,) in inserted])
+            rows = self._leave_out(cast(Sequence[RowWithOrigin], rows), [id_ for (id_,) in inserted])
         self.raw.execute(self._empty)
         return rows
 
@@ -208,12 +208,12 @@ class _SkippingCopier(_PlacingCopier):
             except psycopg.Error as error:
                 raise _refused(row, error) from error
 
-    def _leave_out(self, rows: Sequence[PlacedRow], inserted: Sequence[str | None]) -> list[PlacedRow]:
+    def _leave_out(self, rows: Sequence[RowWithOrigin], inserted: Sequence[str | None]) -> list[RowWithOrigin]:
         """Return the rows that were inserted, by their ids, and pass the others to `skip`."""
         ids = [id_ for (id_,) in self.raw.execute(self._ids)]
         left = Counter(inserted)  # shards return them in any order
-        added: list[PlacedRow] = []
-        having: dict[str | None, PlacedRow] = {}
+        added: list[RowWithOrigin] = []
+        having: dict[str | None, RowWithOrigin] = {}
         for row, id_ in zip(rows, ids, strict=True):
             if left[id_]:
                 left[id_] -= 1
@@ -229,11 +229,11 @@ class _SkippingCopier(_PlacingCopier):
         return added
 
 
-def _numbered(number: int, row: PlacedRow) -> PlacedRow:
-    return PlacedRow([number, *row], row.name, row.place)
+def _numbered(number: int, row: RowWithOrigin) -> RowWithOrigin:
+    return RowWithOrigin([number, *row], row.name, row.place)
 
 
 def _refused(row: Row, error: psycopg.Error) -> Exception:
-    row = cast(PlacedRow, row)
+    row = cast(RowWithOrigin, row)
     named = "" if row.place == row.name else f"id {row.name!r}: "
     return SimsqlError(f"{row.place}: {named}PostgreSQL: {one_line(error)}")
