@@ -69,10 +69,8 @@ def main(root: Path) -> None:
     print(f"{'':48}{'':>12}{'next':>12}{'end':>12}")
     rows = [(name, all_lines(root, folders), *targets) for name, (folders, *targets) in ALL_LINES.items()]
     rows.append(("words of the glossary", words_of_glossary((root / GLOSSARY).read_text()), 32, 32))
-    for name, figure, *targets in rows:
-        print(
-            f"{name:48}", *(f"{'-' if each is None else f'{each:,}':>12}" for each in (figure, *targets)), sep=""
-        )
+    for name, *figures in rows:
+        print(f"{name:48}", *(f"{'-' if each is None else f'{each:,}':>12}" for each in figures), sep="")
 
 
 def all_lines(root: Path, folders: tuple[str, ...]) -> int:
