@@ -66,7 +66,7 @@ $(MUTANTS_READY): $(READY)
 # Both go on for hours. mutmut goes on where it was interrupted, and `mutmut results` shows what no test noticed.
 mutants: $(MUTANTS_READY) ## change the code of pairs, votes, decisions and SQL bit by bit: do the tests notice?
 	$(BIN)/mutmut run
-	$(BIN)/python tests/sql_mutants.py --every $(EVERY)
+	$(BIN)/python tests/generators/sql_mutants.py --every $(EVERY)
 
 test-pgbouncer: $(READY) ## run the tests of databases, models, migrations, commands and pages through PgBouncer
 	@command -v pgbouncer > /dev/null || test -x /usr/sbin/pgbouncer || { echo "PgBouncer is missing: apt-get install pgbouncer"; exit 1; }
@@ -141,25 +141,25 @@ format: $(READY) ## lay the code out
 	$(BIN)/ruff format
 
 trial: $(READY) ## write, search and keep up tables of every kind at random, and compare: make trial MINUTES=60 SEED=1 CRASH=1
-	$(BIN)/python tests/trial --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(CRASH),--crash)
+	$(BIN)/python tests/generators/trial --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(CRASH),--crash)
 
 ddl: $(READY) ## let a table's owner do anything to it, and compare its searches with plain SQL: make ddl MINUTES=60 SEED=1
-	$(BIN)/python tests/ddl.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/generators/ddl.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 statements: $(READY) ## write with single random statements, and compare with plain SQL: make statements MINUTES=60 SEED=1
-	$(BIN)/python tests/statements.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/generators/statements.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 waiting: $(READY) ## let searches wait while a table changes, and compare with plain SQL: make waiting MINUTES=60 SEED=1
-	$(BIN)/python tests/waiting.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/generators/waiting.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 undone: $(READY) ## stop keys from being added, write, undo that, and search: make undone MINUTES=60 SEED=1
-	$(BIN)/python tests/undone.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/generators/undone.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 drops: $(READY) ## change files between runs of dedup, apply the drop lists, and look for lost texts
-	$(BIN)/python tests/drops.py --examples 300
+	$(BIN)/python tests/generators/drops.py --examples 300
 
 fuzz: $(READY) ## try bad input of every kind: make fuzz MINUTES=60 SEED=1
-	$(BIN)/python tests/fuzz.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/generators/fuzz.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 quality: $(READY) ## measure recipes and decisions on texts in three scripts: make quality SIMSQL_SHARED=folder
 	$(BIN)/python -m benchmarks.charts

@@ -1,4 +1,4 @@
-"""Some bad input of every kind. tests/fuzz.py tries more of it, and for as long as you like."""
+"""Some bad input of every kind. tests/generators/fuzz.py tries more of it, and for as long as you like."""
 
 from random import Random
 

@@ -464,7 +464,7 @@ def test_a_file_that_takes_the_name_of_the_one_that_is_read(tmp_path):
 
 
 def test_histories(newest, tmp_path):
-    """For more of them: python tests/drops.py --examples 1000."""
+    """For more of them: python tests/generators/drops.py --examples 1000."""
 
     class Here(Histories):
         url, parent = newest[1], tmp_path

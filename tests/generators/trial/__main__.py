@@ -1,7 +1,7 @@
 """Many connections at once, at random, for minutes, and faults of every kind: is anything lost or wrong?
 
-python tests/trial --minutes 10 --seed 1
-python tests/trial --minutes 10 --seed 1 --crash
+python tests/generators/trial --minutes 10 --seed 1
+python tests/generators/trial --minutes 10 --seed 1 --crash
 """
 
 import argparse
@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[n] / folder) for n, folder in ((1, "support"), (1, ""), (2, ""))]
+sys.path[:0] = [str(Path(__file__).parents[n] / folder) for n, folder in ((2, "support"), (1, ""), (3, ""))]
 
 from program import temporary_folder  # noqa: E402
 from servers import find_programs  # noqa: E402

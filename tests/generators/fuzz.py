@@ -1,7 +1,7 @@
 """Bad input of every kind: files, recipes, labels, arguments of SQL, of Python and of commands.
 
-    python tests/fuzz.py --minutes 60 --seed 1
-    python tests/fuzz.py --seed 1 --target records --number 123
+    python tests/generators/fuzz.py --minutes 60 --seed 1
+    python tests/generators/fuzz.py --seed 1 --target records --number 123
 
 The first prints a table of what became of the inputs, and fails if anything crashed, hung or was wrong; the second
 tries one input again, and shows what happens.
@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
+sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parents[2])]
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # else each process maps memory for a thread per core
 
 from fuzz_commands import COMMANDS  # noqa: E402

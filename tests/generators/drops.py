@@ -1,6 +1,6 @@
 """Many histories of files that change between runs, with drop lists that somebody applies: is a text lost?
 
-    python tests/drops.py --examples 1000 --seed 1
+    python tests/generators/drops.py --examples 1000 --seed 1
 
 runs on a new server of the newest PostgreSQL there is, prints what was done, and fails with the shortest history
 in which a text was lost.
@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
+sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parents[2])]
 
 from histories import Histories  # noqa: E402
 from hypothesis import seed, settings  # noqa: E402

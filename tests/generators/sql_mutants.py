@@ -1,10 +1,10 @@
 """Change one condition of one SQL function at a time: does a test notice?
 
-    python tests/sql_mutants.py --every 20 claim _claim_locks
+    python tests/generators/sql_mutants.py --every 20 claim _claim_locks
 
 runs on a new server of the newest PostgreSQL there is. First it runs the tests once, and records which functions
-each of them calls. Then it puts one change after another (tests/support/sql_mutations.py) into the database from
-which each test gets a copy, and runs the tests that call this function until one of them fails: first those that
+each of them calls. Then it puts one change after another (sql_mutations.py) into the database from which
+each test gets a copy, and runs the tests that call this function until one of them fails: first those that
 found something before, then those that call little else and are quick. It prints each change that no test noticed.
 Now and then it changes nothing: if a test fails then, others may have failed for no reason, too.
 """
@@ -23,7 +23,7 @@ from typing import NamedTuple
 import pytest
 from _pytest.runner import runtestprotocol
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS / "support"), str(TESTS.parent)]
 
 import psycopg  # noqa: E402

@@ -1,6 +1,6 @@
 """Random statements of a table's owner, and searches that equal plain SQL or raise an error that says what to do.
 
-    python tests/ddl.py --minutes 10 --seed 1 --postgres 18
+    python tests/generators/ddl.py --minutes 10 --seed 1 --postgres 18
 
 prints what was tried. It exits with 1 if a search was wrong, or an error said nothing useful, and prints the
 shortest sequence of statements that leads there. With --fault NAME, a fault of the past is put back, statements
@@ -15,7 +15,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
+sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parents[2])]
 
 from random_ddl import (  # noqa: E402
     ALL,

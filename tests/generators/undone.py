@@ -1,6 +1,6 @@
 """What stops keys from being added, writes, what undoes it, and a search: it refuses, or finds all.
 
-    python tests/undone.py --minutes 10 --seed 1 --postgres 18
+    python tests/generators/undone.py --minutes 10 --seed 1 --postgres 18
 
 prints what was tried, and exits with 1 if a search missed rows, was refused without a cause, or after a repair.
 With --fault NAME, a fault of the past is put back, and the program exits with 0 as soon as it has found it.
@@ -16,7 +16,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
+sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parents[2])]
 
 from servers import TEMPLATE, Server, find_programs, run_server  # noqa: E402
 from undone_causes import FAULTS, Counts, DifferenceError, World, prepare, put_back, random_case, smallest  # noqa: E402

@@ -1,6 +1,6 @@
 """Random statements that write to small tables, each followed by a comparison with plain SQL.
 
-    python tests/statements.py --minutes 10 --seed 1 --postgres 18
+    python tests/generators/statements.py --minutes 10 --seed 1 --postgres 18
 
 prints how many of each kind were tried. It exits with 1 if a row had no key or a search differed from plain SQL,
 and prints the shortest sequence of statements that leads there. With --fault NAME, a fault of the past is put
@@ -15,7 +15,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
+sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parents[2])]
 
 from random_statements import (  # noqa: E402
     FAULTS,

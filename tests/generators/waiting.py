@@ -1,6 +1,6 @@
 """Searches that wait for a lock while something changes, compared with plain SQL.
 
-    python tests/waiting.py --minutes 10 --seed 1 --postgres 18
+    python tests/generators/waiting.py --minutes 10 --seed 1 --postgres 18
 
 prints what was tried, and exits with 1 if a search differed from plain SQL, or an error did not say why. With
 --fault NAME, a fault of the past is put back, and the program exits with 0 as soon as it has found it.
@@ -16,7 +16,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1])]
+sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parents[2])]
 
 from servers import TEMPLATE, Server, find_programs, run_server  # noqa: E402
 from waiting_searches import FAULTS, Counts, DifferenceError, Stage, prepare, put_back, random_case, smaller  # noqa: E402
