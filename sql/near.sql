@@ -169,8 +169,20 @@ BEGIN
             USING ERRCODE = 'wrong_object_type', HINT = 'Pass NULL::article to search the table article.';
     END IF;
     IF NOT simsql._locks_at_once(searched) THEN
-        RETURN QUERY
-        SELECT n.* FROM simsql._near_rows_again(row_type, fingerprint, distance, column_name, scope) AS n;
+        BEGIN
+            -- Planning the next statement needs the table, so it must not be what waits.
+            PERFORM simsql._wait_for(searched);
+            RETURN QUERY
+            SELECT n.* FROM simsql._near_rows_again(row_type, fingerprint, distance, column_name, scope) AS n;
+        EXCEPTION
+            -- The table was dropped, or a column has changed.
+            WHEN internal_error OR undefined_table OR undefined_object OR datatype_mismatch THEN
+                PERFORM simsql._check_now(r.id, searched)
+                   FROM simsql.registry AS r
+                  WHERE r.table_id = searched
+                    AND simsql._is_meant(r.column_name, r.is_default, near_rows.column_name);
+                PERFORM simsql._refuse_changed(searched, sqlerrm);
+        END;
         RETURN;
     END IF;
     -- Before the rows: Citus would send a search function to a shard.
@@ -184,20 +196,14 @@ BEGIN
 END
 $$;
 
+-- The same with a snapshot that is later than the lock.
 CREATE OR REPLACE FUNCTION simsql._near_rows_again(
     row_type anyelement, fingerprint bigint, distance integer, column_name text, scope jsonb)
 RETURNS SETOF anyelement
 LANGUAGE plpgsql VOLATILE ROWS 10
 AS $$
-DECLARE
-    searched constant regclass := pg_typeof(row_type)::text;
 BEGIN
-    PERFORM simsql._wait_for(searched);
     RETURN QUERY SELECT n.* FROM simsql.near_rows(row_type, fingerprint, distance, column_name, scope) AS n;
-EXCEPTION
-    -- The table has been dropped, or a column has changed.
-    WHEN internal_error OR undefined_table OR undefined_object OR datatype_mismatch THEN
-        PERFORM simsql._refuse_changed(searched, sqlerrm);
 END
 $$;
 

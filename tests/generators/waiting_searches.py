@@ -446,13 +446,15 @@ class Stage:
         ):
             counts.results["an error that says why"] += 1
             return
+        if error.sqlstate == "XX000":
+            if case.search != "near_rows" or error.diag.context:
+                raise DifferenceError(f"{message} {error.diag.context}")
+            # The type of its rows is gone, which PostgreSQL notices before it calls the function.
+            counts.results["the error of a type that is gone"] += 1
+            return
         if case.level in LEVELS[2:]:
             # Its snapshot shows the catalogue of before; a new transaction gets a better error.
             counts.results["a poor error in an older snapshot"] += 1
-            return
-        if case.search == "near_rows" and error.sqlstate == "XX000" and not error.diag.context:
-            # The type of its rows is gone, which PostgreSQL notices before it calls the function.
-            counts.results["the error of a type that is gone"] += 1
             return
         # A new transaction of plain SQL may fail in the same way.
         session = self.b[case.reader]

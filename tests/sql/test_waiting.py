@@ -4,6 +4,10 @@ import itertools
 from functools import partial
 
 import pytest
+from articles import create_articles
+from program import wait_until
+from psycopg import errors
+from sessions import blocked
 from waiting_searches import (
     CHANGES,
     FAULTS,
@@ -60,3 +64,30 @@ def test_faults_of_the_past_are_found_again(prepared, fault):
         pytest.raises(DifferenceError, match="missed"),
     ):
         stage.try_case(case, Counts())
+
+
+@pytest.mark.oldest_version
+def test_near_rows_tells_that_its_table_was_dropped_while_its_row_type_was_to_be_read_again(connection, connect):
+    create_articles(connection, [1, 3])
+    # PostgreSQL looks at the row type, calls this, which waits, and then calls near_rows.
+    connection.execute(
+        "CREATE FUNCTION one() RETURNS bigint LANGUAGE plpgsql AS"
+        " 'BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN 1; END'"
+    )
+    connection.execute("SELECT pg_advisory_lock(7)")
+    holder = connect()
+
+    def search(session):
+        query = "SELECT id FROM simsql.near_rows(NULL::article, {}, 3)"
+        assert session.execute(query.format(1)).fetchall() == [(1,), (2,)]
+        session.execute(query.format("one()"))
+
+    with blocked(connect, search) as future:
+        connection.execute("ANALYZE article")  # whoever uses the row type opens the table again
+        with holder.transaction():
+            holder.execute("DROP TABLE article")
+            connection.execute("SELECT pg_advisory_unlock(7)")
+            waiting = "SELECT FROM pg_locks WHERE locktype = 'relation' AND NOT granted"
+            wait_until(lambda: connection.execute(waiting).fetchone() is not None, "the table to be waited for")
+        with pytest.raises(errors.ObjectNotInPrerequisiteState, match=r"table .*article was dropped"):
+            future.result()
