@@ -85,8 +85,10 @@ RESET = (
         ],
         # Most rows get their fingerprints later.
         [WITHOUT, ROWS, "DELETE FROM article WHERE id > 450", INDEX, CHANGED.format(1), VACUUM, DELETED.format(3)],
+        # At the vacuum, half of the rows had no fingerprint.
+        [INDEX, ROWS, WITHOUT, VACUUM, f"{CHANGED.format(1)} AND fingerprint IS NULL; ANALYZE article"],
     ],
-    ids=["as rows come", "statistics reset", "duplicates", "backfill"],
+    ids=["as rows come", "statistics reset", "duplicates", "backfill", "filled"],
 )
 def test_the_share_of_superfluous_keys_is_close_to_the_truth(connection, statements):
     create_table(connection)

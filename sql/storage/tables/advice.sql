@@ -71,7 +71,8 @@ $$;
 -- unvacuumed: the share of superfluous keys. The number of keys is known. How many of them the rows need is
 -- expected from the rows: as many for each row as at the last vacuum. Rows that share a fingerprint, or have
 -- none, need fewer than one. Once most keys are younger than that, or if it is unknown, each row is taken to
--- need one, so that the share is rather too small.
+-- need one, so that the share is rather too small. Where ANALYZE has found more fingerprints, as in a column that
+-- has been filled since, that many are needed.
 --
 -- A vacuum of less than one batch takes a second, and searches do not notice whether it has been done.
 CREATE OR REPLACE FUNCTION simsql._tables_advice(
@@ -87,8 +88,14 @@ DECLARE
     keys constant double precision := greatest(0, simsql._estimated_rows(key_table) - 1);  -- one row has no key
     rows constant double precision := simsql._estimated_rows(index.table_id);
     is_grown constant boolean := keys >= 4 * coalesce(index.vacuumed_keys, 0);
-    needed constant double precision := rows * CASE
-        WHEN is_grown THEN 1 ELSE coalesce(least(1, index.vacuumed_keys / nullif(index.vacuumed_rows, 0)), 1) END;
+    names constant text[] := parse_ident(index.table_name);
+    found constant double precision := (
+        SELECT least(rows, CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * rows ELSE s.n_distinct END)
+          FROM pg_stats AS s
+         WHERE rows > 0 AND s.schemaname = names[1]::name AND s.tablename = names[2]::name
+           AND s.attname = index.column_name::name AND NOT s.inherited);
+    needed constant double precision := greatest(found, rows * CASE
+        WHEN is_grown THEN 1 ELSE coalesce(least(1, index.vacuumed_keys / nullif(index.vacuumed_rows, 0)), 1) END);
     reason text;
 BEGIN
     unvacuumed := CASE WHEN keys > 0 AND needed IS NOT NULL THEN greatest(0, 1 - needed / keys) END;
