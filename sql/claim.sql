@@ -158,23 +158,6 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN ARRAY[at, ('x' || right(encode(sha256(salted || int8send(at)), 'hex'), 16))::bit(64)::bigint,
              fingerprint # ('x' || left(encode(sha256(salted || int8send(at)), 'hex'), 16))::bit(64)::bigint];
 
--- The row with the nearest of these fingerprints and its distance; null if there is none.
-CREATE OR REPLACE FUNCTION simsql._nearest_row(
-    index_id integer, scope jsonb, fingerprints bigint[], fingerprint bigint)
-RETURNS simsql.match
-LANGUAGE plpgsql VOLATILE
-AS $$
-DECLARE
-    index constant simsql.registry := (SELECT r FROM simsql.registry AS r WHERE r.id = _nearest_row.index_id);
-    nearest simsql.match;
-BEGIN
-    EXECUTE simsql._rows_statement(index, scope, format(
-                't.%1$I, bit_count((t.%1$I # $2)::bit(64))::integer', index.column_name)) || ' LIMIT 1'
-       INTO nearest USING fingerprints, fingerprint;
-    RETURN nearest;
-END
-$$;
-
 CREATE OR REPLACE FUNCTION simsql.claim(
     table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)
@@ -274,7 +257,10 @@ BEGIN
                AND bit_count((c.claimed[3] # claim.fingerprint)::bit(64))
                    <= coalesce(nearest.distance - 1, asked));
         IF earlier <> '{}' THEN
-            inserted := simsql._nearest_row(index_id, scope, earlier, fingerprint);
+            EXECUTE simsql._rows_statement(
+                        (SELECT r FROM simsql.registry AS r WHERE r.id = locals.index_id), scope,
+                        format('t.%1$I, bit_count((t.%1$I # $2)::bit(64))::integer', indexed_column)) || ' LIMIT 1'
+               INTO inserted USING earlier, fingerprint;
             IF inserted.fingerprint IS NOT NULL THEN
                 nearest := inserted;
             ELSIF nearest.fingerprint IS NULL THEN

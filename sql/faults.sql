@@ -82,16 +82,6 @@ AS $$
           FROM pg_class AS c WHERE c.oid = 'simsql.registry'::regclass AND c.relrowsecurity)
 $$;
 
--- The collations of a scope that have changed. Searches in it use B-trees, as plain SQL does, and may miss rows.
-CREATE OR REPLACE FUNCTION simsql._collation_faults(index simsql.registry) RETURNS simsql._fault[]
-LANGUAGE sql STABLE
-AS $$
-    SELECT ARRAY(
-        SELECT ('collation changed', c.name, 'collation changed', 'may miss rows', NULL,
-                'B-trees sorted by the old one may lack rows. Sort them anew:', c.remedy)::simsql._fault
-          FROM simsql._changed_collations(index.table_id, index.scope_columns) AS c)
-$$;
-
 -- The faults of an index. Those that make searches refuse it come in the order in which a search looks for
 -- them. The state of an index in simsql.indexes, and the error of a search, come from a quick look;
 -- `thorough` also compares everything with the inventory, and asks shards.
@@ -160,7 +150,11 @@ BEGIN
          WHERE a.atttypid IS DISTINCT FROM c.type
            AND (c.place = 1 OR simsql._base_type(a.atttypid) IS DISTINCT FROM c.type)
          ORDER BY m.can_follow, c.place);
-    faults := faults || simsql._storage_faults(index, actual, thorough) || simsql._collation_faults(actual);
+    -- Searches in a scope use B-trees, as plain SQL does.
+    faults := faults || simsql._storage_faults(index, actual, thorough) || ARRAY(
+        SELECT ('collation changed', c.name, 'collation changed', 'may miss rows', NULL,
+                'B-trees sorted by the old one may lack rows. Sort them anew:', c.remedy)::simsql._fault
+          FROM simsql._changed_collations(actual.table_id, actual.scope_columns) AS c);
     -- What is wrong now tells more than that something has changed.
     IF NOT EXISTS (SELECT FROM unnest(faults) AS f WHERE f.effect = 'refuses') THEN
         faults := faults || simsql._stamp_faults(index, actual);

@@ -256,21 +256,6 @@ BEGIN
 END
 $$;
 
--- Locks the table of a search. If that takes waiting, raises an error afterwards.
-CREATE OR REPLACE FUNCTION simsql._lock_for_search(table_name regclass) RETURNS void
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    IF NOT simsql._locks_at_once(table_name) THEN
-        PERFORM simsql._wait_for(table_name);
-        IF simsql._takes_snapshots() THEN
-            RAISE EXCEPTION 'simsql: the search has waited for table %, which another session had locked', table_name
-                USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Search again.';
-        END IF;
-    END IF;
-END
-$$;
-
 -- Raises an error for a search that could not read an index: another session has changed its storage or dropped it
 -- while the search waited for a lock, or it is damaged.
 CREATE OR REPLACE FUNCTION simsql._refuse_changed(table_name regclass, reason text) RETURNS void
@@ -288,13 +273,19 @@ CREATE OR REPLACE FUNCTION simsql._column_name(table_id oid, number smallint) RE
 LANGUAGE sql STABLE
 RETURN (pg_identify_object_as_address('pg_class'::regclass, table_id, number)).object_names[3];
 
--- Returns the index of a column for a search whose table is locked, or raises an error.
+-- Locks the table of a search, and returns the index of a column, or raises an error, also if the lock took waiting.
 CREATE OR REPLACE FUNCTION simsql._searched_index(table_name regclass, column_name text, scope jsonb)
 RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
-    PERFORM simsql._lock_for_search(table_name);
+    IF NOT simsql._locks_at_once(table_name) THEN
+        PERFORM simsql._wait_for(table_name);
+        IF simsql._takes_snapshots() THEN
+            RAISE EXCEPTION 'simsql: the search has waited for table %, which another session had locked', table_name
+                USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Search again.';
+        END IF;
+    END IF;
     RETURN simsql._index_in_scope(table_name, column_name, scope);
 END
 $$;

@@ -50,21 +50,6 @@ AS $$
            AND a.grantee = _is_default.grantee AND a.privilege_type = privilege)
 $$;
 
--- The roles that may create indexes: CREATE on the schema and INSERT, UPDATE and DELETE on the registry were granted
--- to them, and not all of this by default privileges.
-CREATE OR REPLACE FUNCTION simsql._indexers() RETURNS SETOF oid
-LANGUAGE sql STABLE
-AS $$
-    SELECT a.grantee
-      FROM simsql._objects() AS o CROSS JOIN LATERAL aclexplode(o.acl) AS a
-     WHERE (o.name, a.privilege_type) IN (('simsql', 'CREATE'), ('simsql.registry', 'INSERT'),
-                                          ('simsql.registry', 'UPDATE'), ('simsql.registry', 'DELETE'))
-       AND a.grantee NOT IN (0, o.owner)
-     GROUP BY a.grantee
-    HAVING count(DISTINCT a.privilege_type) = 4
-       AND NOT bool_and(simsql._is_default(o.owner, o.type, a.grantee, a.privilege_type))
-$$;
-
 -- The privileges that differ from those of this file, and the statement that corrects them. PUBLIC may lack EXECUTE,
 -- because an administrator has revoked it; but if nobody except the owner can call any function, default privileges
 -- did that. The functions that are not in `existing` are new.
@@ -76,6 +61,16 @@ AS $$
         SELECT o.kind, o.type, o.name, o.owner, o.granted, o.harmless, o.index_id,
                coalesce(o.acl, acldefault(o.type, o.owner)) AS acl
           FROM simsql._objects() AS o
+    ), indexer AS MATERIALIZED (
+        -- Roles that may create indexes: all of this was granted to them, and not by default privileges alone.
+        SELECT a.grantee
+          FROM object AS o CROSS JOIN LATERAL aclexplode(o.acl) AS a
+         WHERE (o.name, a.privilege_type) IN (('simsql', 'CREATE'), ('simsql.registry', 'INSERT'),
+                                              ('simsql.registry', 'UPDATE'), ('simsql.registry', 'DELETE'))
+           AND a.grantee NOT IN (0, o.owner)
+         GROUP BY a.grantee
+        HAVING count(DISTINCT a.privilege_type) = 4
+           AND NOT bool_and(simsql._is_default(o.owner, o.type, a.grantee, a.privilege_type))
     ), other AS (
         SELECT o.kind, o.name, o.index_id, a.grantee, a.privilege_type AS privilege, false AS is_missing
           FROM object AS o CROSS JOIN LATERAL aclexplode(o.acl) AS a
@@ -84,7 +79,7 @@ AS $$
            AND a.grantee NOT IN (o.owner, (SELECT c.relowner FROM pg_class AS c WHERE c.oid = 'simsql.registry'::regclass))
            AND NOT (o.name IN ('simsql', 'simsql.registry')
                     AND a.privilege_type IN ('CREATE', 'INSERT', 'UPDATE', 'DELETE')
-                    AND a.grantee IN (SELECT simsql._indexers()))
+                    AND a.grantee IN (SELECT i.grantee FROM indexer AS i))
            -- Enough to drop an index.
            AND NOT (o.name = 'simsql.registry' AND a.privilege_type = 'DELETE' AND a.grantee <> 0
                     AND NOT EXISTS (SELECT FROM aclexplode(o.acl) AS b

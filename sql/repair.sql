@@ -1,12 +1,13 @@
 -- Repairs what verify finds.
 
--- Updates the registered names of a table and its indexed columns. Columns may have swapped names, so the old
+-- Updates the registered names of a table, its indexed columns and their sources. Columns may have swapped names, so the old
 -- names are replaced first, by names of 64 characters, which no column can have.
 CREATE OR REPLACE FUNCTION simsql._follow_names(table_name regclass) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
     twice text;
+    index simsql.registry;
     renamed constant simsql.registry[] := ARRAY(
         SELECT a FROM simsql.registry AS r CROSS JOIN LATERAL simsql._as_named(r) AS a
          WHERE r.table_id = _follow_names.table_name AND a IS DISTINCT FROM r
@@ -31,7 +32,12 @@ BEGIN
     UPDATE simsql.registry AS r
        SET table_name = a.table_name, column_name = a.column_name, scope_columns = a.scope_columns
       FROM unnest(renamed) AS a WHERE r.id = a.id;
-    PERFORM simsql._follow_sources(table_name);
+    FOR index IN SELECT r.* FROM simsql.registry AS r
+                  WHERE r.table_id = _follow_names.table_name AND r.sources <> simsql._current_sources(r) LOOP
+        UPDATE simsql.registry AS r SET sources = simsql._current_sources(r) WHERE r.id = index.id
+        RETURNING r.* INTO index;
+        PERFORM simsql._clear_stale(index);
+    END LOOP;
 END
 $$;
 

@@ -155,25 +155,6 @@ BEGIN
 END
 $$;
 
--- Lets the registered sources of the indexes of a table follow renamed columns.
-CREATE OR REPLACE FUNCTION simsql._follow_sources(table_name regclass) RETURNS void
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    index simsql.registry;
-    current jsonb;
-BEGIN
-    FOR index IN SELECT r.* FROM simsql.registry AS r
-                  WHERE r.table_id = _follow_sources.table_name AND r.sources IS NOT NULL LOOP
-        current := simsql._current_sources(index);
-        IF current <> index.sources THEN
-            UPDATE simsql.registry AS r SET sources = current WHERE r.id = index.id RETURNING r.* INTO index;
-            PERFORM simsql._clear_stale(index);
-        END IF;
-    END LOOP;
-END
-$$;
-
 CREATE OR REPLACE FUNCTION simsql.alter_index(
     table_name regclass, column_name text DEFAULT NULL, recipe text DEFAULT NULL, sources jsonb DEFAULT NULL)
 RETURNS void

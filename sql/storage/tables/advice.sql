@@ -13,42 +13,26 @@ BEGIN
 END
 $$;
 
--- The number of rows of a table, from what PostgreSQL has counted; null if that is nothing. Statistics are
--- complete from the first VACUUM or ANALYZE that they know of. They begin again at zero after a crash, a reset
--- and on a standby, but the catalogue remembers the last VACUUM, ANALYZE or CREATE INDEX.
-CREATE OR REPLACE FUNCTION simsql._estimated_rows(table_id regclass) RETURNS double precision
+-- The number of rows of a table, from what PostgreSQL has counted, null if that is nothing; and whether it has counted them
+-- all. Statistics are complete from the first VACUUM or ANALYZE that they know of. After a crash or a reset they begin
+-- again at zero and know the changes since alone; nobody vacuums or analyzes the table because of those before, but the
+-- catalogue remembers the last VACUUM, ANALYZE or CREATE INDEX. A standby counts nothing.
+CREATE OR REPLACE FUNCTION simsql._counted_rows(table_id regclass, OUT rows double precision, OUT are_all boolean)
 LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
-    RETURN (SELECT CASE WHEN s.are_complete THEN s.live
-                        WHEN c.reltuples >= 0 OR s.live + s.dead > 0
-                        THEN greatest(0, c.reltuples - s.dead, s.live) END
-              FROM pg_class AS c
-             CROSS JOIN LATERAL (
-                   SELECT pg_stat_get_live_tuples(c.oid) AS live, pg_stat_get_dead_tuples(c.oid) AS dead,
-                          coalesce(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid),
-                                   pg_stat_get_last_analyze_time(c.oid),
-                                   pg_stat_get_last_autoanalyze_time(c.oid)) IS NOT NULL AS are_complete) AS s
-             WHERE c.oid = table_id);
-END
-$$;
-
--- Whether PostgreSQL has counted the rows of a table. After a crash or a reset, its statistics know the changes
--- since alone, and nobody vacuums or analyzes the table because of those before. A standby counts nothing.
-CREATE OR REPLACE FUNCTION simsql._is_counted(table_id regclass) RETURNS boolean
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    RETURN (SELECT CASE WHEN c.reltuples < 0 THEN s.live + s.dead > 0
-                        ELSE s.live >= c.reltuples / 2 OR pg_is_in_recovery()
-                             OR coalesce(pg_stat_get_last_vacuum_time(c.oid),
-                                         pg_stat_get_last_autovacuum_time(c.oid),
-                                         pg_stat_get_last_analyze_time(c.oid),
-                                         pg_stat_get_last_autoanalyze_time(c.oid)) IS NOT NULL END
-              FROM pg_class AS c
-             CROSS JOIN LATERAL (SELECT pg_stat_get_live_tuples(c.oid) AS live,
-                                        pg_stat_get_dead_tuples(c.oid) AS dead) AS s
-             WHERE c.oid = table_id);
+    SELECT CASE WHEN s.are_complete THEN s.live
+                WHEN c.reltuples >= 0 OR s.live + s.dead > 0 THEN greatest(0, c.reltuples - s.dead, s.live) END,
+           CASE WHEN c.reltuples < 0 THEN s.live + s.dead > 0
+                ELSE s.live >= c.reltuples / 2 OR pg_is_in_recovery() OR s.are_complete END
+      INTO rows, are_all
+      FROM pg_class AS c
+     CROSS JOIN LATERAL (
+           SELECT pg_stat_get_live_tuples(c.oid) AS live, pg_stat_get_dead_tuples(c.oid) AS dead,
+                  coalesce(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid),
+                           pg_stat_get_last_analyze_time(c.oid),
+                           pg_stat_get_last_autoanalyze_time(c.oid)) IS NOT NULL AS are_complete) AS s
+     WHERE c.oid = table_id;
 END
 $$;
 
@@ -62,7 +46,7 @@ BEGIN
     IF has_table_privilege('simsql.registry', 'UPDATE') THEN
         EXECUTE format('SELECT count(key) FROM simsql.keys_%s_0', index.id) INTO keys;
         UPDATE simsql.registry AS r
-           SET vacuumed_at = now(), vacuumed_keys = keys, vacuumed_rows = simsql._estimated_rows(r.table_id)
+           SET vacuumed_at = now(), vacuumed_keys = keys, vacuumed_rows = (simsql._counted_rows(r.table_id)).rows
          WHERE r.id = index.id;
     END IF;
 END
@@ -82,11 +66,13 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     key_table constant regclass := to_regclass(format('simsql.keys_%s_0', index.id));
+    of_keys constant record := simsql._counted_rows(key_table);
+    of_rows constant record := simsql._counted_rows(index.table_id);
     -- The statistics of a new key table come after seconds.
-    is_counted constant boolean := simsql._is_counted(key_table) AND simsql._is_counted(index.table_id)
+    is_counted constant boolean := of_keys.are_all AND of_rows.are_all
                                    OR index.vacuumed_at > now() - interval '1 minute';
-    keys constant double precision := greatest(0, simsql._estimated_rows(key_table) - 1);  -- one row has no key
-    rows constant double precision := simsql._estimated_rows(index.table_id);
+    keys constant double precision := greatest(0, of_keys.rows - 1);  -- one row has no key
+    rows constant double precision := of_rows.rows;
     is_grown constant boolean := keys >= 4 * coalesce(index.vacuumed_keys, 0);
     names constant text[] := parse_ident(index.table_name);
     found constant double precision := (

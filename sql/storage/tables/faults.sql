@@ -61,12 +61,6 @@ BEGIN
 END
 $$;
 
--- Whether the policies of a key table differ from the one that create_index makes.
-CREATE OR REPLACE FUNCTION simsql._has_other_policies(keys regclass) RETURNS boolean
-LANGUAGE sql STABLE
-RETURN (SELECT array_agg((p.polname, p.polcmd, p.polpermissive, p.polroles)::text)
-          FROM pg_policy AS p WHERE p.polrelid = keys) IS DISTINCT FROM ARRAY['(readers,r,t,{0})'];
-
 -- The faults of the first key table, which stands for all: searches refuse the index without it.
 CREATE OR REPLACE FUNCTION simsql._key_table_faults(index simsql.registry) RETURNS simsql._fault[]
 LANGUAGE plpgsql STABLE
@@ -75,6 +69,10 @@ DECLARE
     keys constant text := format('simsql.keys_%s_0', index.id);
     repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
     class constant regclass := to_regclass(keys);
+    -- Than the one that create_index makes.
+    has_other_policies constant boolean := (
+        SELECT array_agg((p.polname, p.polcmd, p.polpermissive, p.polroles)::text)
+          FROM pg_policy AS p WHERE p.polrelid = class) IS DISTINCT FROM ARRAY['(readers,r,t,{0})'];
     faults simsql._fault[] := '{}';
 BEGIN
     IF class IS NULL THEN
@@ -96,10 +94,10 @@ BEGIN
     -- Under other policies, readers would miss keys, or see keys that they may not.
     IF NOT (SELECT c.relrowsecurity FROM pg_class AS c WHERE c.oid = class)
        OR NOT has_table_privilege('public', class, 'SELECT')
-       OR simsql._has_other_policies(class)
+       OR has_other_policies
     THEN
         faults := faults || ('policy altered', keys, 'damaged',
-                             CASE WHEN row_security_active(class) AND simsql._has_other_policies(class)
+                             CASE WHEN row_security_active(class) AND has_other_policies
                                   THEN 'refuses' ELSE 'may miss rows' END,
                              format('the row-level security of %s has been altered', keys),
                              'Restore it:', repair)::simsql._fault;

@@ -102,7 +102,7 @@ SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET extra_float_digits = 1 
 AS $$
 DECLARE
     skipped constant bigint := coalesce(
-        (1.125 * random() - 0.125) * simsql._estimated_rows(to_regclass(format('simsql.keys_%s_0', index.id))), 0);
+        (1.125 * random() - 0.125) * (simsql._counted_rows(to_regclass(format('simsql.keys_%s_0', index.id)))).rows, 0);
     state simsql._vacuum_state;
 BEGIN
     IF skipped > 0 THEN
