@@ -7,13 +7,15 @@
 -- EXECUTE on functions, and the privileges of roles that create indexes.
 
 -- The objects that have privileges, the index that they belong to, and two privileges: `granted` is the one that
--- PUBLIC has, and `harmless` may be granted to any role.
+-- PUBLIC has, and `harmless` may be granted to any role. An administrator may take USAGE on the schema from PUBLIC, but a
+-- schema without any grant comes from pg_restore --no-acl.
 CREATE OR REPLACE FUNCTION simsql._objects()
 RETURNS TABLE (kind text, type "char", name text, owner oid, acl aclitem[], granted text, harmless text,
                index_id integer)
 LANGUAGE sql STABLE
 AS $$
-    SELECT 'SCHEMA', 'n', 'simsql', n.nspowner, n.nspacl, NULL, 'USAGE', NULL::integer
+    SELECT 'SCHEMA', 'n', 'simsql', n.nspowner, n.nspacl, CASE WHEN n.nspacl IS NULL THEN 'USAGE' END,
+           'USAGE', NULL::integer
       FROM pg_namespace AS n WHERE n.nspname = 'simsql'
      UNION ALL
     SELECT 'TYPE', 'T', format('simsql.%I', t.typname), t.typowner, t.typacl, 'USAGE', 'USAGE', NULL

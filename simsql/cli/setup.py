@@ -89,7 +89,7 @@ def status_command(
             else:
                 problems += map(_describe, filter(lambda index: index.hint is not None, status.indexes))
                 with engine.connect() as connection:
-                    problems += installation_faults(connection)
+                    problems += ((fault, as_commands(remedy)) for fault, remedy in installation_faults(connection))
             if print_rows(printing.format, _PROBLEMS, problems):
                 raise typer.Exit(1)
             return
