@@ -106,6 +106,10 @@ def fingerprint_column(
     """
     if isinstance(fingerprints, Column):
         return read_column(fingerprints)
+    if isinstance(
+        fingerprints, str | bytes | bytearray
+    ):  # iterable, but each element would be another fingerprint
+        raise TypeError(f"fingerprints must be a list or an array of them, not {fingerprints[:40]!r}")
     if not isinstance(fingerprints, np.ndarray):
         values = list(fingerprints)
         present = None

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import errors
 
+from simsql import find_pairs
 from simsql.database.transfer import from_bigint, to_bigint, to_bigints
 
 EDGES = {
@@ -101,3 +102,9 @@ def test_sql_and_python_count_the_same_distance(connection, fingerprint, bigint)
 def test_a_text_in_the_place_of_a_fingerprint_is_explained():
     with pytest.raises(ValueError, match="pass a text as text="):
         to_bigint("some text")
+
+
+@pytest.mark.parametrize("one", [b"\xff" * 8, "c000000000000000", "some text"])
+def test_one_fingerprint_in_the_place_of_several_is_refused(one):
+    with pytest.raises(TypeError, match="fingerprints must be a list or an array"):
+        find_pairs(one, 3)
