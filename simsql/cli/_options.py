@@ -54,7 +54,8 @@ class Meaning(NamedTuple):
 MEANINGS = {
     "--against": Meaning(
         "PATH",
-        "Compare with the documents in this file or folder: keep them, and list only the others; may be repeated",
+        "Compare with the documents in this file or folder: keep them, list only the others, and exit with code 3"
+        " if one could be dropped; may be repeated",
     ),
     "--all-rows": Meaning(None, "Recompute every fingerprint, for example after a change of the recipe"),
     "--all-scopes": Meaning(

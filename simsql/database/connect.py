@@ -156,6 +156,10 @@ def one_line(error: PostgresqlError, install: str = "simsql install") -> str:
     elif isinstance(original, psycopg.errors.UndefinedFunction) and re.match(r"\w+ simsql\.", message):
         # Not one that a function of simsql calls.
         hint = hint if getattr(diagnostic, "context", None) else f"Schema simsql is outdated: run {install}"
+    elif isinstance(original, psycopg.errors.UndefinedColumn) and "simsql._index(" in (
+        getattr(error, "statement", "") or ""
+    ):
+        hint = f"Schema simsql is outdated: run {install}"  # the statement reads no table of yours
     elif isinstance(original, psycopg.errors.ReadOnlySqlTransaction) and not hint:
         hint = "The server is a standby, or its transactions are read-only: use the primary"
     elif "local user with ID" in message:  # libpq would connect as that user

@@ -113,7 +113,7 @@ class Target(NamedTuple):
         if known is None:
             raise UsageError(
                 f"nobody has named the columns of the texts whose fingerprints {self.table}({self.column}) holds:"
-                " name them"
+                f" pass them, or store them with the index: simsql index alter {self.table} --source COLUMN"
             )
         # The weight of a single text changes nothing.
         if given is not None and given != known and not (given.keys() == known.keys() and len(known) == 1):

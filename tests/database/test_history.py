@@ -271,5 +271,7 @@ def test_what_the_command_line_says_of_an_old_schema(server):
     with released(server, OLDEST) as (_, engine):
         url = engine.url.render_as_string(hide_password=False)
         assert "outdated: run simsql install" in run("status", "--format", "table", "--database", url).done().out
+        refused = run("near", "article", "--text", "a text", "--database", url)
+        refused.failed(1, "Schema simsql is outdated: run simsql install")
         assert run("install", "--database", url).done().out == f"schema simsql {__version__}: upgraded\n"
         assert run("install", "--database", url).done().out == f"schema simsql {__version__}: up to date\n"
