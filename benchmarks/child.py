@@ -33,8 +33,8 @@ def run_child(*arguments: str | Path, messages: Path | None = None) -> dict[str,
 def _find_all(source: str, distance: int, target: str, *sketches: str) -> dict[str, float]:
     import numpy as np  # noqa: PLC0415 - a program is started by a process without it
 
-    from simsql.cores import usable_cores  # noqa: PLC0415
     from simsql.hamming import find_pairs  # noqa: PLC0415
+    from simsql.processes import usable_cores  # noqa: PLC0415
 
     fingerprints = np.load(source)
     near = (np.load(sketches[0]), int(sketches[1])) if sketches else None

@@ -2,5 +2,5 @@
 
 from simsql.cli import main
 
-if __name__ == "__main__":  # worker processes import this module
+if __name__ == "__main__":
     main()

@@ -16,11 +16,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simsql.cores import usable_cores
 from simsql.decide.rules import Keep, Rules
 from simsql.dedup.engine_job import dedup_on_engine
 from simsql.dedup.engine_steps import CANDIDATES, Candidates
 from simsql.hamming import PairTask
+from simsql.processes import usable_cores
 
 BATCH = 2_000  # rows; fewer if texts are long
 PART = 500_000  # rows that are grouped together

@@ -24,7 +24,6 @@ from simsql.cli._options import (
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, count_skips, print_skips, print_summary
-from simsql.cores import usable_cores
 from simsql.database.database_choice import DatabaseChoice
 from simsql.decide.rules import PICTURE_DROP_SIMILARITY, Keep, Rules
 from simsql.dedup.cluster_formats import TABLE, FirstClusters, choose_writer
@@ -34,6 +33,7 @@ from simsql.dedup.writing import ClusterCount, ClusterOutput
 from simsql.documents import FLAT, STDOUT, Layout, printable
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
+from simsql.processes import usable_cores
 
 _FOUND = 3  # the exit code of --against for documents that could be dropped
 

@@ -15,10 +15,10 @@ from simsql.cli._options import (
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, print_skips
-from simsql.cores import usable_cores
 from simsql.documents import Report, printable
 from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT_RECIPE, simhash_items, simhash_items_with_sketches
+from simsql.processes import usable_cores
 
 
 def _writer(encode: Encode) -> Callable[[int], str]:

@@ -25,7 +25,6 @@ from simsql.cli._options import (
     parse_sources,
 )
 from simsql.cli._recipes import parse_recipe
-from simsql.cores import usable_cores
 from simsql.database import (
     SearchIndex,
     alter_index,
@@ -42,6 +41,7 @@ from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.hamming import Design
+from simsql.processes import usable_cores
 
 group = typer.Typer(
     name="index",

@@ -23,11 +23,11 @@ from simsql.cli._options import (
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import count_skips, print_skips, print_summary
-from simsql.cores import usable_cores
 from simsql.database import SearchIndex
 from simsql.documents import Layout
 from simsql.documents.loading import load_documents
 from simsql.errors import UsageError
+from simsql.processes import usable_cores
 
 
 @dataclass(frozen=True)

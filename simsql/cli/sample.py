@@ -14,12 +14,12 @@ from simsql.cli._options import (
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, print_skips
-from simsql.cores import usable_cores
 from simsql.documents import STDOUT, Outputs
 from simsql.errors import UsageError
 from simsql.evaluate.labelled_texts import MOST_DISTANCE
 from simsql.evaluate.sample import write_sample
 from simsql.fingerprint import DEFAULT_RECIPE
+from simsql.processes import usable_cores
 
 # Documents with equal fingerprints count as one, and evaluate measures no larger distance.
 _RANGE = f" (1 to {MOST_DISTANCE}) in a pair"

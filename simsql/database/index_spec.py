@@ -12,11 +12,11 @@ from sqlalchemy import ColumnElement, Integer, Text, cast, literal, literal_colu
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, array
 from sqlalchemy.types import TypeEngine
 
+from simsql.arrays.checks import FINGERPRINT_BITS, whole_number
 from simsql.database.sources import Sources
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe, check_recipe
 from simsql.hamming import Design
-from simsql.hamming._checks import FINGERPRINT_BITS, whole_number
 
 _TYPES: dict[str, TypeEngine[Any]] = {
     "distance": Integer(),

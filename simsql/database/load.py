@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Connection
 
-from simsql.columns import Fingerprints
+from simsql.arrays.checks import fingerprint_column
+from simsql.arrays.columns import Fingerprints
 from simsql.database.connect import check_connection
 from simsql.database.index_spec import agreed_recipe
 from simsql.database.sketches import check_sketch_column, find_column
@@ -30,7 +31,6 @@ from simsql.database.transfer import (
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_items, simhash_items_with_sketches
 from simsql.hamming import Design
-from simsql.hamming._checks import fingerprint_column
 
 Row = Sequence[Any]
 Item = TypeVar("Item")

@@ -23,7 +23,8 @@ from sqlalchemy import column as name_column
 from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, JSONB, REGCLASS
 from sqlalchemy.types import TypeEngine
 
-from simsql.columns import Column, OneFingerprint
+from simsql.arrays.checks import distinct_fingerprints
+from simsql.arrays.columns import Column, OneFingerprint
 from simsql.database.backfill import Backfill, Compared, Filled
 from simsql.database.connect import READ_COMMITTED, begin, check_bind, check_engine
 from simsql.database.index import Finding, Report, verify
@@ -55,7 +56,6 @@ from simsql.database.transfer import (
 )
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, similarity_many, sketch, sketch_distance
-from simsql.hamming._checks import distinct_fingerprints
 
 # A text, or one for each source of an index, by its name.
 Text: TypeAlias = str | Mapping[str, str | None]

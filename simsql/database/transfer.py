@@ -28,9 +28,9 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from simsql.columns import ImageHash, OneFingerprint
+from simsql.arrays.checks import is_missing, one_fingerprint
+from simsql.arrays.columns import ImageHash, OneFingerprint
 from simsql.errors import UsageError
-from simsql.hamming._checks import is_missing, one_fingerprint
 
 _HALF = 1 << 63
 _WHOLE = 1 << 64

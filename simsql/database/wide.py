@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, text
 
-from simsql.columns import OneFingerprint
+from simsql.arrays.columns import OneFingerprint
 from simsql.database.connect import begin
 from simsql.database.index_spec import check_distance
 from simsql.database.search_index import SearchIndex, Text

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simsql.arrays.positions import consecutive, portions
 from simsql.decide.documents import I64, U64, Flags, Similarities
 from simsql.decide.stars import SimilarPairs
 from simsql.documents import Report
 from simsql.errors import SimsqlError
 from simsql.fingerprint import compare_pairs, documents_of, pairs_of, sketch_distance
 from simsql.hamming import find_matches, find_pairs
-from simsql.runs import consecutive, portions
 
 # Candidates that are compared together, eight bytes each: many, so that documents of crowds are seldom read again,
 # and so that the processes which list them do not wait.

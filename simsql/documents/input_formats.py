@@ -354,7 +354,7 @@ def spell_fingerprint(value: Any, layout: Layout) -> str:
 
     Raise UnfitError for anything else.
     """
-    from simsql.hamming._checks import one_fingerprint  # noqa: PLC0415 - commands start before numpy is there
+    from simsql.arrays.checks import one_fingerprint  # noqa: PLC0415 - commands start before numpy is there
 
     is_decimal = layout.fingerprints == "decimal"
     try:

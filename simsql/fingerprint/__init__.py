@@ -41,7 +41,6 @@ from simsql.fingerprint.pictures import HASH_SIDE as HASH_SIDE
 from simsql.fingerprint.pictures import count_pixels as count_pixels
 from simsql.fingerprint.pictures import hash_picture as hash_picture
 from simsql.fingerprint.pictures import spell_picture as spell_picture
-from simsql.fingerprint.processes import map_in_processes as map_in_processes
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, KNOWN_RECIPES, Pattern, Recipe, Tokenizer
 from simsql.fingerprint.recipe import check_recipe as check_recipe
 from simsql.fingerprint.recipe_file import read_recipe, write_recipe
@@ -52,6 +51,7 @@ from simsql.fingerprint.sketches import sketches_of_tokens as sketches_of_tokens
 from simsql.fingerprint.utf8 import TokenLists as TokenLists
 from simsql.fingerprint.vote import Fingerprints as Fingerprints
 from simsql.fingerprint.vote import majority, simhash_features, simhash_rows
+from simsql.processes import map_in_processes as map_in_processes
 
 __all__ = [
     "DEFAULT_RECIPE",

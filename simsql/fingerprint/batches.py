@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.errors import UsageError
-from simsql.fingerprint.processes import map_in_processes
+from simsql.processes import map_in_processes
 
 # The arrays of a batch, about 30 bytes for each character, fit the cache; smaller batches need more NumPy calls.
 _BATCH_CHARACTERS = 1 << 18

@@ -10,12 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.arrays.positions import consecutive, portions, roots_of, unite
 from simsql.fingerprint.features import padded_trigrams
 from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.pictures import compare_pictures
 from simsql.fingerprint.shared_features import compare_features
-from simsql.runs import consecutive, portions
-from simsql.trees import roots_of, unite
 
 # Documents and tokens of a tile; a longer text is a tile of its own. A group is made of one or two tiles.
 _TILE, _TILE_TOKENS = 256, 1 << 19

@@ -136,9 +136,9 @@ def simhash_many(
 
     `texts` can be any iterable, including a generator, and is read in batches. It can also be a column of texts:
     an Arrow array or chunked array of strings, or a Polars Series; its nulls are masked. `workers` is the number
-    of processes; None and 1 mean only this process. Additional processes are spawned and import the main module
-    again, so put the code of a script behind `if __name__ == "__main__":`. Fingerprints depend neither on
-    `workers` nor on the other texts.
+    of processes; None and 1 mean only this process. Additional processes import the main module only for a
+    tokenizer that is defined there: then put the code of the script behind `if __name__ == "__main__":`.
+    Fingerprints depend neither on `workers` nor on the other texts.
 
     Returns a masked array of uint64, one-dimensional, with a full mask. Raises TypeError if a text is not a
     str, and ValueError if `workers` is less than 1.

@@ -12,10 +12,10 @@ from math import floor
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.arrays.positions import consecutive
 from simsql.fingerprint.comparisons import compare_documents
 from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.tokens import hash_tokens
-from simsql.runs import consecutive
 
 _BATCH = 1 << 10  # pairs that are compared at once
 _BATCH_CHARACTERS = 1 << 20

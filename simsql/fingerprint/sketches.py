@@ -19,7 +19,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.columns import Column, masked_column
+from simsql.arrays.columns import Column, masked_column
+from simsql.arrays.positions import portions
 from simsql.errors import UsageError
 from simsql.fingerprint.batches import TextColumn, map_batches
 from simsql.fingerprint.features import padded_trigrams
@@ -27,7 +28,6 @@ from simsql.fingerprint.hashes import GOLDEN, I64, U64, mix
 from simsql.fingerprint.tokens import hash_tokens, is_long, iter_token_hashes
 from simsql.fingerprint.utf8 import TokenLists
 from simsql.fingerprint.vote import Fingerprints, Outcome
-from simsql.runs import portions
 
 SKETCH_ID = "minhash64-1"
 

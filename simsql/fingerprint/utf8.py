@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.arrays.positions import consecutive
 from simsql.fingerprint.characters import (
     CHARACTER_SHIFT,
     DROPPED,
@@ -19,7 +20,6 @@ from simsql.fingerprint.characters import (
     character_table,
 )
 from simsql.fingerprint.hashes import I64, U64, hash_spans
-from simsql.runs import consecutive
 
 # The one frequent letter whose normal form has two: they are "ss", whatever is around it.
 _SHARP_S = 0xDF

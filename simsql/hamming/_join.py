@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simsql.hamming._checks import FINGERPRINT_BITS
+from simsql.arrays.checks import FINGERPRINT_BITS
+from simsql.arrays.positions import consecutive
 from simsql.hamming._sketches import SketchFilter
 from simsql.hamming._tiles import (
     TILE_ROWS,
@@ -41,7 +42,6 @@ from simsql.hamming._tiles import (
     find_runs,
 )
 from simsql.hamming.blocks import BitOrder, block_masks, flip_masks
-from simsql.runs import consecutive
 
 _ALL_BITS = (1 << FINGERPRINT_BITS) - 1
 

@@ -7,16 +7,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.columns import Fingerprints
-from simsql.errors import UsageError
-from simsql.hamming._checks import (
+from simsql.arrays.checks import (
     FINGERPRINT_BITS,
     fingerprint_column,
     first_of_each,
     refuse_too_many,
     whole_number,
 )
-from simsql.runs import consecutive, portions
+from simsql.arrays.columns import Fingerprints
+from simsql.arrays.positions import consecutive, portions
+from simsql.errors import UsageError
 
 # Pairs of sketches compared at a time, or those of one sketch.
 _COMPARED = 1 << 18

@@ -16,9 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.arrays.positions import consecutive, roots_of, unite
 from simsql.hamming._sketches import FirstSketches
-from simsql.runs import consecutive
-from simsql.trees import roots_of, unite
 
 Keys = NDArray[np.uint64]
 Pairs = NDArray[np.uint64]

@@ -20,8 +20,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.errors import UsageError
-from simsql.hamming._checks import (
+from simsql.arrays.checks import (
     FINGERPRINT_BITS,
     fingerprint_array,
     is_missing,
@@ -29,6 +28,7 @@ from simsql.hamming._checks import (
     refuse_array,
     whole_number,
 )
+from simsql.errors import UsageError
 
 # Elements permuted at a time: the three arrays of a step fit the cache of a core, which is faster than passes over
 # the full array.

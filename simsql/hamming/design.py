@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from math import comb, inf
 
+from simsql.arrays.checks import FINGERPRINT_BITS, whole_number
 from simsql.errors import UsageError
-from simsql.hamming._checks import FINGERPRINT_BITS, whole_number
 from simsql.hamming.blocks import Permutation, block_sizes, permutations
 from simsql.hamming.skew import PrefixSample
 

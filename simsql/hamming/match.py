@@ -20,11 +20,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.columns import Column, Fingerprints
-from simsql.hamming._checks import FINGERPRINT_BITS, distinct_fingerprints, fingerprint_list, whole_number
+from simsql.arrays.checks import FINGERPRINT_BITS, distinct_fingerprints, fingerprint_list, whole_number
+from simsql.arrays.columns import Column, Fingerprints
+from simsql.arrays.positions import consecutive, portions
 from simsql.hamming.blocks import block_masks, flip_masks
 from simsql.hamming.design import TABLES_AT_MOST, Design
-from simsql.runs import consecutive, portions
 
 Words = NDArray[np.uint64]
 Positions = NDArray[np.intp]

@@ -9,10 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.columns import Column, Fingerprints, OneFingerprint, masked_column
-from simsql.cores import usable_cores
-from simsql.errors import UsageError
-from simsql.hamming._checks import (
+from simsql.arrays.checks import (
     FINGERPRINT_BITS,
     distinct_fingerprints,
     fingerprint_array,
@@ -20,11 +17,13 @@ from simsql.hamming._checks import (
     one_fingerprint,
     whole_number,
 )
+from simsql.arrays.columns import Column, Fingerprints, OneFingerprint, masked_column
+from simsql.arrays.positions import roots_of, unite
+from simsql.errors import UsageError
 from simsql.hamming._join import Join
-from simsql.hamming._processes import run_tasks
 from simsql.hamming._sketches import filter_of
 from simsql.hamming._tiles import batched
-from simsql.trees import roots_of, unite
+from simsql.processes import run_tasks, usable_cores
 
 # A pair is sorted as one number of two positions with this many bits each.
 _POSITION_BITS = 32

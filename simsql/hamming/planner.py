@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import comb, inf
 
-from simsql.hamming._checks import FINGERPRINT_BITS, whole_number
+from simsql.arrays.checks import FINGERPRINT_BITS, whole_number
 from simsql.hamming.blocks import block_sizes
 from simsql.hamming.design import DEFAULT_COSTS, TABLES_AT_MOST, Costs, Design
 from simsql.hamming.skew import PrefixSample

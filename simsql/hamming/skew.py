@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.arrays.checks import FINGERPRINT_BITS, fingerprint_array
 from simsql.errors import UsageError
-from simsql.hamming._checks import FINGERPRINT_BITS, fingerprint_array
 
 # Two million pairs of fingerprints are compared, in some ten milliseconds for each table.
 _QUERIES, _OTHERS = 500, 4_000

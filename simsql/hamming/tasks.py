@@ -15,14 +15,14 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.columns import Column, Fingerprints
-from simsql.errors import UsageError
-from simsql.hamming._checks import (
+from simsql.arrays.checks import (
     FINGERPRINT_BITS,
     distinct_fingerprints,
     fingerprint_column,
     whole_number,
 )
+from simsql.arrays.columns import Column, Fingerprints
+from simsql.errors import UsageError
 from simsql.hamming._join import Join, PairTask, Pass
 from simsql.hamming._sketches import filter_of
 from simsql.hamming.blocks import BitOrder, block_masks

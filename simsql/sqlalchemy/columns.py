@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
-from simsql.columns import OneFingerprint
+from simsql.arrays.columns import OneFingerprint
 from simsql.database.index_spec import check_similarity
 from simsql.database.sources import Sources
 from simsql.database.transfer import NOT_GIVEN, NotGiven, from_bigint, to_bigint

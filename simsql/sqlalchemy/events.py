@@ -15,9 +15,9 @@ from sqlalchemy.orm import InstanceState, Mapper, PassiveFlag, QueryableAttribut
 from sqlalchemy.orm.attributes import History, get_history
 from sqlalchemy.orm.exc import UnmappedClassError
 
+from simsql.arrays.checks import is_missing
 from simsql.database.sources import Sources, compute_many
 from simsql.database.transfer import to_bigint
-from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.recipes import refuse_other_recipe
 from simsql.sqlalchemy.sources import compute_row, find_other, name_sources
 

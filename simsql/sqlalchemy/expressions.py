@@ -32,10 +32,10 @@ from sqlalchemy.sql.selectable import FromClause, TableValuedAlias
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import Integer, NullType, TypeEngine
 
-from simsql.columns import OneFingerprint
+from simsql.arrays.checks import is_missing
+from simsql.arrays.columns import OneFingerprint
 from simsql.database.index_spec import IndexSpec, Storage, check_distance
 from simsql.errors import UsageError
-from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.sources import source_columns
 
 # A fingerprint in any of its forms, an expression with one, or None or a masked element for a text without words.

@@ -9,10 +9,10 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import QueryableAttribute
 from sqlalchemy.sql.selectable import LateralFromClause
 
-from simsql.columns import OneFingerprint
+from simsql.arrays.checks import is_missing
+from simsql.arrays.columns import OneFingerprint
 from simsql.database.transfer import NOT_GIVEN, NotGiven
 from simsql.fingerprint import Recipe
-from simsql.hamming._checks import is_missing
 from simsql.sqlalchemy.columns import is_similar
 from simsql.sqlalchemy.expressions import (
     FingerprintArgument,

@@ -90,7 +90,7 @@ def test_an_interrupt_where_python_forgets_exceptions_is_raised_again(monkeypatc
 
 _FIRST_PROCESS = """
 import signal
-from simsql.fingerprint import map_in_processes
+from simsql.processes import map_in_processes
 
 def blocked(_):
     return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])

@@ -1,9 +1,6 @@
-import multiprocessing
 import subprocess
 import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import polars
@@ -12,13 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.errors import SimsqlError
 from simsql.fingerprint import (
     DEFAULT_RECIPE,
     Recipe,
     count_documents,
     majority,
-    map_in_processes,
     simhash,
     simhash_items_with_tokens,
     simhash_many,
@@ -241,7 +236,6 @@ def test_long_and_short_runs_are_sorted():
 
 
 FAILING_WORK = """
-import multiprocessing
 from simsql.fingerprint import Recipe, Tokenizer, simhash_many
 
 class OddError(Exception):
@@ -249,7 +243,7 @@ class OddError(Exception):
         super().__init__(message)
 
 def tokenise(text):
-    if multiprocessing.parent_process() is not None:
+    if __name__ != "__main__":
         raise OddError("no such word", 3)
     return text.split()
 
@@ -268,71 +262,3 @@ def test_an_exception_that_cannot_be_passed_on_is_named(tmp_path):
     script.write_text(FAILING_WORK)
     found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert found.stdout == "RuntimeError __mp_main__.OddError: no such word\n"
-
-
-ELSEWHERE = "__import__('multiprocessing').parent_process()"
-
-
-def test_processes_end_in_the_middle_of_a_batch():
-    batches = iter(["1", *[f"{ELSEWHERE} and __import__('time').sleep(3600)"] * 20])
-    results = map_in_processes(eval, batches, 3, lambda _: 1)
-    assert next(results) == 1
-    started = multiprocessing.active_children()
-    assert len(started) == 2
-    results.close()
-    assert multiprocessing.active_children() == []
-
-
-KILLED = "__import__('os').kill(__import__('os').getpid(), 9)"
-# It announces 256 bytes and sends two.
-SENDING = (
-    r"[__import__('os').write(each.fileno(), b'\0\0\1\0xx') for each in __import__('gc').get_objects()"
-    f" if type(each).__name__ == 'Connection'] and {KILLED}"
-)
-
-
-@pytest.mark.parametrize("end", [KILLED, SENDING])
-def test_a_process_that_is_killed_is_named(end):
-    batches = iter([f"{ELSEWHERE} and {end}"] * 20)
-    with pytest.raises(SimsqlError, match="a worker process was killed"):
-        # So that it has no other batch to read: else the system tells the end in another way.
-        list(map_in_processes(eval, batches, 2, lambda _: 2))
-    assert multiprocessing.active_children() == []
-
-
-LONG_WORK = """
-import multiprocessing, simsql
-
-def texts():
-    for number in range(1_000_000):
-        if number == 80:
-            print(*(process.pid for process in multiprocessing.active_children()), flush=True)
-        yield f"some words {number} " * 10_000
-
-if __name__ == "__main__":
-    simsql.simhash_many(texts(), workers=2)
-"""
-
-
-def lives(pid):
-    """Whether a process runs; one that nobody has reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
-def test_processes_end_when_their_parent_is_killed(tmp_path):
-    script = tmp_path / "work.py"
-    script.write_text(LONG_WORK)
-    with subprocess.Popen(
-        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        pids = process.stdout.readline().split()
-        process.kill()
-    assert pids
-    end = time.monotonic() + 30
-    while any(map(lives, pids)) and time.monotonic() < end:
-        time.sleep(0.01)
-    assert not any(map(lives, pids))

@@ -18,7 +18,7 @@ from simsql import (
     pairs_in_buckets,
     pairs_of_task,
 )
-from simsql.columns import read_column
+from simsql.arrays.columns import read_column
 from simsql.hamming import connected_components, find_matches
 
 WORDS = [0, 2**64 - 1, None, 2**63, 1, None, 2**63 + 1, 1, 3]

@@ -9,8 +9,8 @@ from hamming_samples import BOUNDARIES, WORD, near, published, random_words
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simsql.arrays import checks
 from simsql.hamming import (
-    _checks,
     _join,
     _tiles,
     connected_components,
@@ -474,7 +474,7 @@ def test_wrong_arguments_are_named(search, values, distance, error, says):
 
 
 def test_more_than_positions_can_tell_apart(monkeypatch):
-    monkeypatch.setattr(_checks, "DISTINCT_AT_MOST", 3)
+    monkeypatch.setattr(checks, "DISTINCT_AT_MOST", 3)
     with pytest.raises(ValueError, match="not 4: use an index"):
         find_pairs([1, 2, 3, 4, 4])
 

@@ -6,12 +6,12 @@ from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections, router
 
-from simsql.cores import usable_cores
 from simsql.database.backfill import Filled
 from simsql.django.connection import django_errors
 from simsql.django.fields import SimhashField, followers
 from simsql.django.queries import search_index
 from simsql.errors import SimsqlError
+from simsql.processes import usable_cores
 
 
 class Command(BaseCommand):

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.columns import Column, read_column
+from simsql.arrays.columns import Column, read_column
 from simsql.errors import UsageError
 
 FINGERPRINT_BITS = 64

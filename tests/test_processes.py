@@ -1,16 +1,17 @@
-"""Tasks that are shared between processes."""
+"""Work that is shared between processes."""
 
 import os
 import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
+from simsql import processes
 from simsql.errors import SimsqlError
-from simsql.hamming import _processes
-from simsql.hamming._processes import run_tasks
+from simsql.processes import map_in_processes, run_tasks
 
 # Work that every process can import: `eval` yields the elements of the task's value.
 HERE = f"__import__('os').getpid() == {os.getpid()}"
@@ -19,15 +20,15 @@ HERE = f"__import__('os').getpid() == {os.getpid()}"
 @pytest.fixture
 def started(monkeypatch):
     """The processes that are started."""
-    processes = []
+    found = []
 
     def popen(*arguments, **options):
-        processes.append(subprocess.Popen(*arguments, **options))
-        return processes[-1]
+        found.append(subprocess.Popen(*arguments, **options))
+        return found[-1]
 
-    monkeypatch.setattr(_processes, "subprocess", type("", (), {"Popen": popen, "DEVNULL": subprocess.DEVNULL}))
-    yield processes
-    assert all(process.poll() is not None for process in processes)
+    monkeypatch.setattr(processes, "subprocess", type("", (), {"Popen": popen, "DEVNULL": subprocess.DEVNULL}))
+    yield found
+    assert all(process.poll() is not None for process in found)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -102,3 +103,65 @@ def test_an_interrupt_ends_all_processes_with_one_message():
     _, error = script.communicate(timeout=30)  # also waits for other processes, which hold the same pipes
     assert error.count("Traceback") == 1
     assert error.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_processes_end_in_the_middle_of_a_batch(started):
+    batches = iter(["1", *[f"{HERE} or __import__('time').sleep(3600)"] * 20])
+    results = map_in_processes(eval, batches, 3, lambda _: 1)
+    assert next(results) == 1
+    assert len(started) == 2
+    results.close()
+
+
+KILLED = "__import__('os').kill(__import__('os').getpid(), 9)"
+# It announces 256 bytes and sends two.
+SENDING = (
+    r"[__import__('os').write(each.fileno(), b'\0\0\1\0xx') for each in __import__('gc').get_objects()"
+    f" if type(each).__name__ == 'Connection'] and {KILLED}"
+)
+
+
+@pytest.mark.parametrize("end", [KILLED, SENDING])
+@pytest.mark.usefixtures("started")
+def test_a_process_that_is_killed_is_named(end):
+    batches = iter([f"{HERE} or {end}"] * 20)
+    with pytest.raises(SimsqlError, match="a worker process was killed"):
+        # So that it has no other batch to read: else the system tells the end in another way.
+        list(map_in_processes(eval, batches, 2, lambda _: 2))
+
+
+LONG_WORK = """
+import os, pathlib, simsql
+
+def texts():
+    for number in range(1_000_000):
+        if number == 80:
+            print(pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text(), flush=True)
+        yield f"some words {number} " * 10_000
+
+simsql.simhash_many(texts(), workers=2)
+"""
+
+
+def lives(pid):
+    """Whether a process runs; one that nobody has reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
+def test_processes_end_when_their_parent_is_killed(tmp_path):
+    script = tmp_path / "work.py"
+    script.write_text(LONG_WORK)
+    with subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        pids = process.stdout.readline().split()
+        process.kill()
+    assert pids
+    end = time.monotonic() + 30
+    while any(map(lives, pids)) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not any(map(lives, pids))
