@@ -31,7 +31,8 @@ from simsql.cli._options import (
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.database import SearchIndex
-from simsql.database.explain_row import Wanted, explain_row
+from simsql.database.explain_row import explain_row
+from simsql.database.query import NOT_GIVEN, RowOptions, RowQuery
 from simsql.database.results import Member, Pair, Results, Row
 from simsql.database.search_index import MatchingRow, PrimaryKeys
 from simsql.documents import UnfitError, printable, read_document, read_single_text
@@ -78,34 +79,26 @@ def near_command(
         raise UsageError("--similarity compares texts: use --text or --file, and --text-column")
     if similarity is None and (text_column or sketch_column) and not explain:
         raise UsageError("--text-column and --sketch-column need --similarity")
-    wanted = None if fingerprint is None else parse_fingerprint(fingerprint)
-    within, given, limit = parse_scope(scope), parse_recipe(recipe), parse_max_document(max_document)
-    content = "" if wanted is not None else _read_text(text, file, encoding, limit, run)
+    limit, given = parse_max_document(max_document), parse_recipe(recipe)
+    wanted = NOT_GIVEN if fingerprint is None else parse_fingerprint(fingerprint)
+    options: RowOptions = {"scope": parse_scope(scope), "similarity": similarity}
+    if fingerprint is None:
+        options |= {"text": _read_text(text, file, encoding, limit, run), "recipe": given}
+    query = RowQuery(wanted, distance, **options)
+    columns = {"text_column": text_column, "sketch_column": sketch_column}
     with run.open() as engine, _snapshot(engine) as connection:
-        index = SearchIndex(connection, table, column, scope=within, recipe=given)
-        if wanted is None or given:
-            made_by = index.recipe()
-        if wanted is None:
-            wanted = index.fingerprint(content)
-        if wanted is None:
+        index = SearchIndex(connection, table, column, recipe=given)
+        if query.text is None and given:
+            index.recipe()
+        if query.text is not None and index.fingerprint(query.text) is None:
             raise SimsqlError(
-                f"the text has too few letters and digits for a fingerprint of the recipe {made_by.id}"
+                f"the text has too few letters and digits for a fingerprint of the recipe {index.recipe().id}"
             )
         if explain is not None:
-            asked = Wanted(wanted, distance, content or None, similarity, text_column, sketch_column)
-            row = explain_row(connection, table, column, within, explain, asked)
+            row = explain_row(connection, table, column, explain, query, **columns)
             print_explanation(run.form, row, [row.key], "found" if row.found else "not found")
             return
-        if similarity is None:
-            rows = index.near_rows(wanted, distance)
-        else:
-            rows = index.near_rows(
-                distance=distance,
-                text=content,
-                similarity=similarity,
-                text_column=text_column,
-                sketch_column=sketch_column,
-            )
+        rows = index.near_rows(wanted, distance, **columns, **options)
     _print_near(run.format, rows, similarity is not None)
     if not rows:
         run.remark("no matches")

@@ -7,8 +7,9 @@ from typing import Any
 from psycopg import sql
 from sqlalchemy import Connection, text
 
+from simsql.database.query import RowQuery
 from simsql.database.search_index import SearchIndex
-from simsql.database.sketches import check_sketch_column, check_text_column
+from simsql.database.sketches import check_compared_columns
 from simsql.database.transfer import encode_scope, from_bigint, raw_connection
 from simsql.errors import UsageError
 from simsql.fingerprint import (
@@ -33,18 +34,6 @@ _TARGET = text(
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A search, as `SearchIndex.near_rows` takes it. `text` is None if only its fingerprint is known."""
-
-    fingerprint: int
-    distance: int | None
-    text: str | None
-    similarity: float | None
-    text_column: str | None
-    sketch_column: str | None
-
-
-@dataclass(frozen=True)
 class ExplainedRow:
     """Whether a search finds a row, and what decided."""
 
@@ -61,19 +50,26 @@ class ExplainedRow:
 
 
 def explain_row(
-    connection: Connection, table: str, column: str | None, scope: Any, key: str, wanted: Wanted
+    connection: Connection,
+    table: str,
+    column: str | None,
+    key: str,
+    query: RowQuery,
+    text_column: str | None = None,
+    sketch_column: str | None = None,
 ) -> ExplainedRow:
     """Explain why a search in an index finds the row with this primary key, or does not.
 
-    The values of a key of several columns are separated by commas. The row is looked for without the index: this
-    reads the table. Raises UsageError if the table has no primary key and for columns without texts or sketches,
-    and sqlalchemy.exc.DBAPIError if the index refuses searches.
+    The values of a key of several columns are separated by commas. The text of the query must have a fingerprint.
+    The row is looked for without the index: this reads the table. Raises UsageError if the table has no primary
+    key and for columns without texts or sketches, and sqlalchemy.exc.DBAPIError if the index refuses searches.
     """
-    _check_columns(connection, table, wanted)
-    parameters = {"table": table, "column": column, "scope": encode_scope(scope)}
+    check_compared_columns(connection, table, text_column, sketch_column)
+    parameters = {"table": table, "column": column, "scope": encode_scope(query.scope)}
     target = connection.execute(_TARGET, parameters).one()
-    index = SearchIndex(connection, table, target.column_name, scope=scope)
-    matches = {match.fingerprint for match in index.near(wanted.fingerprint, wanted.distance)}
+    index = SearchIndex(connection, table, target.column_name, scope=query.scope, recipe=query.recipe)
+    wanted: Any = query.fingerprint if query.text is None else index.fingerprint(query.text)
+    matches = {match.fingerprint for match in index.near(wanted, query.distance)}
     if target.key is None:
         raise UsageError(f"{table} has no primary key to name a row by: add one")
     row = _read_row(connection, target, key)
@@ -86,14 +82,15 @@ def explain_row(
         reason = f"column {target.column_name} of the row is null: fill it with simsql backfill"
         return ExplainedRow(key, False, None, None, None, reason)
     fingerprint = from_bigint(int(stored))
-    distance = (fingerprint ^ wanted.fingerprint).bit_count()
-    own = None if wanted.text_column is None else document[wanted.text_column]
-    alike = similarity(wanted.text, own) if wanted.similarity is not None else None
+    distance = (fingerprint ^ wanted).bit_count()
+    own = None if text_column is None else document[text_column]
+    text = query.compared_text(text_column or "")
+    alike = similarity(text, own) if query.similarity is not None else None
     estimate = None
-    if wanted.sketch_column is not None and wanted.text is not None:
-        bits = document[wanted.sketch_column]
-        estimate = estimate_similarity(sketch(wanted.text), None if bits is None else from_bigint(int(bits)))
-    within = target.distance if wanted.distance is None else wanted.distance
+    if sketch_column is not None and text is not None:
+        bits = document[sketch_column]
+        estimate = estimate_similarity(sketch(text), None if bits is None else from_bigint(int(bits)))
+    within = target.distance if query.distance is None else query.distance
     why: str | None = None
     if not in_scope:
         values = ", ".join(f"{name}={document[name]}" for name in target.scope_columns.split(", "))
@@ -109,27 +106,20 @@ def explain_row(
                 )
     elif fingerprint not in matches:
         why = "the index has no key of the row: look for faults with simsql index verify"
-    elif wanted.similarity is not None:
-        limit = sketch_distance(wanted.similarity)
+    elif query.similarity is not None:
+        limit = sketch_distance(query.similarity)
         if alike is None:
-            why = f"column {wanted.text_column} of the row is null"
-        elif alike < wanted.similarity:
-            why = f"similarity {show_similarity(alike)} is below {wanted.similarity:g}"
+            why = f"column {text_column} of the row is null"
+        elif alike < query.similarity:
+            why = f"similarity {show_similarity(alike)} is below {query.similarity:g}"
         elif estimate is not None and estimate < max(0.0, 1 - limit / 32):
             why = (
                 f"the sketches differ in more than {limit} bits, so the texts were not compared: the sketch of the"
                 " row is stale, or this is one of few such pairs"
             )
     found = f"the search finds it: distance {distance} is at most {within}"
-    also = "" if alike is None else f", and similarity {show_similarity(alike)} is at least {wanted.similarity:g}"
+    also = "" if alike is None else f", and similarity {show_similarity(alike)} is at least {query.similarity:g}"
     return ExplainedRow(key, why is None, distance, estimate, alike, why or found + also)
-
-
-def _check_columns(connection: Connection, table: str, wanted: Wanted) -> None:
-    if wanted.text_column is not None:
-        check_text_column(connection, table, wanted.text_column)
-    if wanted.sketch_column is not None:
-        check_sketch_column(connection, table, wanted.sketch_column)
 
 
 def _read_row(connection: Connection, target: Any, key: str) -> tuple[dict[str, Any], bool] | None:

@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Literal, get_args
 
 from sqlalchemy import ColumnElement, Integer, Text, cast, literal, literal_column, null
@@ -129,22 +128,6 @@ def _expression(name: str, value: object) -> ColumnElement[object]:
     if isinstance(value, list):
         return cast(array([literal(member, Text()) for member in value]), ARRAY(Text))
     return literal(value, _TYPES[name]) if value is not None else cast(null(), _TYPES[name])
-
-
-def check_distance(distance: int | None, words: int = 1) -> int | None:
-    """Return the distance of a search for these words as an int; None, the default of the index, stays None.
-
-    Raises UsageError for a distance out of range, and TypeError if it is not an integer.
-    """
-    return None if distance is None else whole_number("distance", distance, 0, FINGERPRINT_BITS * words)
-
-
-def check_similarity(similarity: float) -> None:
-    """Raise UsageError for a similarity out of range, and TypeError if it is not a number."""
-    if not isinstance(similarity, Real):
-        raise TypeError(f"similarity must be a number between 0 and 1, not {similarity!r}")
-    if not 0 <= similarity <= 1:
-        raise UsageError(f"similarity must be between 0 and 1, not {similarity}")
 
 
 def agreed_recipe(recipe_id: str | None, given: Recipe | None, indexed: str) -> Recipe:

@@ -116,30 +116,42 @@ class Results(Generic[Row]):
             return sum(copy_columns(connection, name, batch) for batch in _join_small(self._search(connection)))
 
 
-def find_pairs_of_rows(
-    connection: Connection, table: str, column: str, scope: Scope | None, distance: int
-) -> Iterator[Batch]:
+class SearchedRows(NamedTuple):
+    """The rows that a search reads, and its distance."""
+
+    connection: Connection
+    table: str
+    column: str
+    scope: Scope | None
+    distance: int
+
+    def read(self) -> Iterator[Fingerprints]:
+        """Yield their fingerprints in arrays, in table order."""
+        return fetch_fingerprints(self.connection, self.table, self.column, self.scope)
+
+    def read_all(self) -> Fingerprints:
+        """Return their fingerprints in one array."""
+        return np.concatenate([*self.read(), np.empty(0, dtype=np.uint64)])
+
+
+def find_pairs_of_rows(rows: SearchedRows) -> Iterator[Batch]:
     """Yield every pair of different fingerprints of live rows within the distance, in no particular order."""
-    for pairs in find_pairs(_fetch_all(connection, table, column, scope), distance, batches=True):
+    for pairs in find_pairs(rows.read_all(), rows.distance, batches=True):
         bigints = pairs.view(np.int64)
         a, b = (side.view(np.uint64) for side in (bigints.min(axis=1), bigints.max(axis=1)))
         yield {"a": a, "b": b, "distance": np.bitwise_count(a ^ b)}
 
 
-def find_clusters_of_rows(
-    connection: Connection, table: str, column: str, scope: Scope | None, distance: int
-) -> Iterator[Batch]:
+def find_clusters_of_rows(rows: SearchedRows) -> Iterator[Batch]:
     """Yield one batch with the members of all clusters, ordered by cluster and fingerprint, both as bigints."""
-    fingerprints = _fetch_all(connection, table, column, scope)
+    fingerprints = rows.read_all()
     fingerprints.sort()
-    yield _members(fingerprints, find_clusters(fingerprints, distance))
+    yield _members(fingerprints, find_clusters(fingerprints, rows.distance))
 
 
-def find_matches_of_rows(
-    connection: Connection, table: str, column: str, scope: Scope | None, distance: int, *, queries: Fingerprints
-) -> Iterator[Batch]:
+def find_matches_of_rows(rows: SearchedRows, *, queries: Fingerprints) -> Iterator[Batch]:
     """Yield the matches of each query, in no particular order. Reads the rows once."""
-    for found in find_matches(queries, fetch_fingerprints(connection, table, column, scope), distance):
+    for found in find_matches(queries, rows.read(), rows.distance):
         yield {"query": found.queries, "fingerprint": found.fingerprints, "distance": found.distances}
 
 
@@ -170,7 +182,3 @@ def _members(fingerprints: Fingerprints, clusters: list[Fingerprints]) -> Batch:
     members, names = np.concatenate([members, alone]), np.concatenate([names, alone])
     order = np.lexsort((members, names))
     return {"cluster": names[order].view(np.uint64), "fingerprint": members[order].view(np.uint64)}
-
-
-def _fetch_all(connection: Connection, table: str, column: str, scope: Scope | None) -> Fingerprints:
-    return np.concatenate([*fetch_fingerprints(connection, table, column, scope), np.empty(0, dtype=np.uint64)])

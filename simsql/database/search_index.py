@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from sqlalchemy import (
@@ -28,8 +28,9 @@ from simsql.arrays.columns import Column, OneFingerprint
 from simsql.database.backfill import Backfill, Compared, Filled
 from simsql.database.connect import READ_COMMITTED, begin, check_bind, check_engine
 from simsql.database.index import Finding, Report, verify
-from simsql.database.index_spec import agreed_recipe, check_distance, check_similarity
+from simsql.database.index_spec import agreed_recipe
 from simsql.database.load import find_target
+from simsql.database.query import NOT_GIVEN, NotGiven, Query, QueryOptions, RowOptions, RowQuery, Text
 from simsql.database.results import (
     Batch,
     Fingerprints,
@@ -38,15 +39,14 @@ from simsql.database.results import (
     QueryMatch,
     Results,
     Row,
+    SearchedRows,
     find_clusters_of_rows,
     find_matches_of_rows,
     find_pairs_of_rows,
 )
-from simsql.database.sketches import check_sketch_column, check_text_column
+from simsql.database.sketches import check_compared_columns
 from simsql.database.sources import Sources, fingerprint_text
 from simsql.database.transfer import (
-    NOT_GIVEN,
-    NotGiven,
     Scope,
     encode_scope,
     from_bigint,
@@ -55,10 +55,7 @@ from simsql.database.transfer import (
     to_bigint,
 )
 from simsql.errors import UsageError
-from simsql.fingerprint import Recipe, similarity_many, sketch, sketch_distance
-
-# A text, or one for each source of an index, by its name.
-Text: TypeAlias = str | Mapping[str, str | None]
+from simsql.fingerprint import Recipe, similarity_many, sketch_distance
 
 # More queries are searched for in memory: reading all rows takes a second for three million.
 _QUERIES_IN_SQL = 50_000
@@ -138,7 +135,7 @@ def _parameters(
     return {
         "in_table": table,
         "query": query,
-        "within": check_distance(distance),
+        "within": distance,
         "of_column": column,
         "scope": encode_scope(scope),
     }
@@ -178,11 +175,12 @@ class SearchIndex:
     recipe
         The recipe of the index, if its id is not enough, as with a word list or table.
 
-    `near`, `near_rows` and `claim` take a fingerprint or a text. They fingerprint the text with the recipe of the
-    index, which each call looks up. A text without features matches nothing, and neither does its fingerprint,
-    None or a masked element. If the index has several sources, pass a text for each of them, `text={"title": ...,
-    "body": ...}`. The methods raise UsageError unless you pass exactly one of the two, if the recipe is not that
-    of the index, if nobody has named the index's, and if its id is not enough.
+    `near`, `near_rows` and `claim` take a fingerprint or, as `text=`, a text. They fingerprint the text with the
+    recipe of the index, which each call looks up. A text without features matches nothing, and neither does its
+    fingerprint, None or a masked element. If the index has several sources, pass a text for each of them,
+    `text={"title": ..., "body": ...}`. `scope=` and `recipe=` replace those of the object. The methods raise
+    UsageError unless you pass either a fingerprint or a text, if the recipe is not that of the index, if nobody
+    has named the index's, and if its id is not enough.
 
     Methods raise sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table, no index, several indexes, a
     scope that does not fit the index, missing privileges. Searches raise UsageError for a distance outside of 0 to
@@ -209,12 +207,12 @@ class SearchIndex:
         self,
         fingerprint: OneFingerprint | NotGiven = NOT_GIVEN,
         distance: int | None = None,
-        *,
-        text: Text | None = None,
+        **options: Unpack[QueryOptions],
     ) -> list[Match]:
         """Return every fingerprint of a live row within the distance (0 to 64), once each, nearest first."""
+        query = Query(fingerprint, distance, **options)
         with begin(self._bind) as connection:
-            rows = connection.execute(_NEAR, self._query(connection, fingerprint, text, distance))
+            rows = connection.execute(_NEAR, self._parameters(connection, query))
             return [Match(from_bigint(match), bits) for match, bits in rows]
 
     def near_rows(
@@ -222,10 +220,9 @@ class SearchIndex:
         fingerprint: OneFingerprint | NotGiven = NOT_GIVEN,
         distance: int | None = None,
         *,
-        text: Text | None = None,
-        similarity: float | None = None,
         text_column: str | None = None,
         sketch_column: str | None = None,
+        **options: Unpack[RowOptions],
     ) -> list[MatchingRow]:
         """Return the rows whose fingerprint is within the distance, nearest first.
 
@@ -239,39 +236,34 @@ class SearchIndex:
         type, and if these sketches cannot be compared with those of `simsql.sketch`; TypeError for a similarity
         that is not a number.
         """
-        if similarity is not None:
-            if text is None or text_column is None:
-                raise UsageError("similarity= compares texts: pass text= and text_column=")
-            check_similarity(similarity)
-            wanted = text if isinstance(text, str) else text.get(text_column)
-        elif text_column is not None or sketch_column is not None:
-            raise UsageError("text_column= and sketch_column= need similarity=: pass it, or omit them")
+        query = RowQuery(fingerprint, distance, **options)
+        if (query.similarity is None) != (text_column is None) or (sketch_column and text_column is None):
+            raise UsageError("similarity= compares a column of texts: pass both similarity= and text_column=")
         with begin(self._bind) as connection:
-            arguments = self._query(connection, fingerprint, text, distance)
-            if text_column is not None:
-                check_text_column(connection, self._table, text_column)
-            if similarity is not None and sketch_column is not None:
-                check_sketch_column(connection, self._table, sketch_column)
+            arguments = self._parameters(connection, query)
+            check_compared_columns(connection, self._table, text_column, sketch_column)
+            if query.similarity is not None and text_column is not None and sketch_column is not None:
                 arguments |= {
                     "sketch_column": sketch_column,
-                    "sketch": to_bigint(sketch(wanted or "")),
-                    "differing": sketch_distance(similarity),
+                    "sketch": to_bigint(query.sketch(text_column)),
+                    "differing": sketch_distance(query.similarity),
                 }
             rows = connection.execute(_NEAR_ROWS, arguments)
             found = [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
-        if similarity is None or not found:
+        if query.similarity is None or text_column is None or not found:
             return found
-        texts = [match.row[str(text_column)] for match in found]
-        values = similarity_many([wanted] * len(texts), texts).tolist()
+        texts = [match.row[text_column] for match in found]
+        values = similarity_many([query.compared_text(text_column)] * len(texts), texts).tolist()
         compared = (match._replace(similarity=value) for match, value in zip(found, values, strict=True))
-        return [match for match in compared if match.similarity is not None and match.similarity >= similarity]
+        return [
+            match for match in compared if match.similarity is not None and match.similarity >= query.similarity
+        ]
 
     def claim(
         self,
         fingerprint: OneFingerprint | NotGiven = NOT_GIVEN,
         distance: int | None = None,
-        *,
-        text: Text | None = None,
+        **options: Unpack[QueryOptions],
     ) -> Match | None:
         """Wait for claims of similar fingerprints, then return the nearest match or None; call before an insert.
 
@@ -283,8 +275,8 @@ class SearchIndex:
             raise UsageError(
                 "a claim lasts until its transaction ends: pass the Connection of the insert, not an Engine"
             )
-        query = self._query(self._bind, fingerprint, text, distance, _RECIPE_FOR_CLAIM)
-        row = self._bind.execute(_CLAIM, query).one_or_none()
+        parameters = self._parameters(self._bind, Query(fingerprint, distance, **options), _RECIPE_FOR_CLAIM)
+        row = self._bind.execute(_CLAIM, parameters).one_or_none()
         return None if row is None else Match(from_bigint(row.fingerprint), row.distance)
 
     def near_many(
@@ -473,43 +465,37 @@ class SearchIndex:
                 )
             yield backfill
 
-    def _query(
-        self,
-        connection: Connection,
-        fingerprint: OneFingerprint | NotGiven,
-        text: Text | None,
-        distance: int | None,
-        read_index: Select[Any] = _RECIPE,
+    def _parameters(
+        self, connection: Connection, query: Query, read_index: Select[Any] = _RECIPE
     ) -> dict[str, object]:
         """Return the parameters of a search: a text is searched for in the index whose recipe it was given."""
-        column = self._column
-        if isinstance(fingerprint, NotGiven):
-            if text is None:
-                raise UsageError("pass either a fingerprint or text=")
-            column, recipe, sources = self._describe(connection, read_index)
-            fingerprint = fingerprint_text(text, sources, recipe, f"{self._table}({column})")
-        elif text is not None:
-            raise UsageError("pass either a fingerprint or text=, not both")
-        return _parameters(self._table, column, self._scope, distance, to_bigint(fingerprint))
+        column, fingerprint = self._column, query.fingerprint
+        if query.text is not None:
+            column, recipe, sources = self._describe(connection, query.recipe, read_index)
+            fingerprint = fingerprint_text(query.text, sources, recipe, f"{self._table}({column})")
+        scope = self._scope if query.scope is None else query.scope
+        return _parameters(self._table, column, scope, query.distance, to_bigint(fingerprint))
 
     def _describe(
-        self, connection: Connection, read_index: Select[Any] = _RECIPE
+        self, connection: Connection, given: Recipe | None = None, read_index: Select[Any] = _RECIPE
     ) -> tuple[str, Recipe, Sources | None]:
         """Return the column, the recipe and, if they are known, the sources of the index."""
         parameters = {"in_table": self._table, "of_column": self._column}
         column, found, weights = connection.execute(read_index, parameters).one()
-        recipe = agreed_recipe(found, self._recipe, f"{self._table}({column})")
+        recipe = agreed_recipe(found, given or self._recipe, f"{self._table}({column})")
         return column, recipe, Sources.of(weights, recipe) if weights else None
 
     def _results(
-        self, row: type[Row], search: Callable[..., Iterator[Batch]], distance: int | None
+        self, row: type[Row], search: Callable[[SearchedRows], Iterator[Batch]], distance: int | None
     ) -> Results[Row]:
         """Return the results of a search, of which the index and the arguments are checked now."""
+        query = Query(None, distance)
         with begin(self._bind) as connection:
-            parameters = _parameters(self._table, self._column, self._scope, distance)
-            column, within = connection.execute(_CHECK, parameters).one()
+            column, within = connection.execute(_CHECK, self._parameters(connection, query)).one()
         return Results(
-            lambda: begin(self._bind), row, lambda reader: search(reader, self._table, column, self._scope, within)
+            lambda: begin(self._bind),
+            row,
+            lambda reader: search(SearchedRows(reader, self._table, column, self._scope, within)),
         )
 
 
@@ -518,16 +504,15 @@ def _part(report: Report, number: int, parts: int) -> Report:
     return lambda share: report((number + share) / parts)
 
 
-def _find_matches_in_sql(
-    connection: Connection, table: str, column: str, scope: Scope | None, distance: int, *, queries: Fingerprints
-) -> Iterator[Batch]:
+def _find_matches_in_sql(rows: SearchedRows, *, queries: Fingerprints) -> Iterator[Batch]:
     """Yield the matches of each query, as PostgreSQL finds them."""
-    parameters = _parameters(table, column, scope, distance, queries.view(np.int64).tolist())
+    bigints = queries.view(np.int64).tolist()
+    parameters = _parameters(rows.table, rows.column, rows.scope, rows.distance, bigints)
     # A cursor in the server needs a transaction.
-    autocommit = getattr(connection.connection.dbapi_connection, "autocommit", False)
+    autocommit = getattr(rows.connection.connection.dbapi_connection, "autocommit", False)
     options = {} if autocommit else {"yield_per": _FETCHED}
-    with connection.execute(_NEAR_MANY, parameters, execution_options=options) as rows:
-        for part in rows.partitions(_FETCHED):
+    with rows.connection.execute(_NEAR_MANY, parameters, execution_options=options) as found:
+        for part in found.partitions(_FETCHED):
             query, fingerprint, bits = np.array(part, dtype=np.int64).T
             matches = {"query": query.view(np.uint64), "fingerprint": fingerprint.view(np.uint64)}
             yield {**matches, "distance": bits.astype(np.uint8)}

@@ -52,13 +52,20 @@ def find_column(connection: Connection, table: str, column: str) -> FoundColumn 
     return None if found is None else FoundColumn(*found)
 
 
-def check_text_column(connection: Connection, table: str, column: str) -> None:
-    """Raise UsageError unless a column of texts is there."""
-    found = find_column(connection, table, column)
-    if found is None:
-        raise UsageError(f"{table} has no column {column}")
-    if not found.holds_texts:
-        raise UsageError(f"column {column} of {table} is {found.type}, not text: name the column of the texts")
+def check_compared_columns(
+    connection: Connection, table: str, text_column: str | None, sketch_column: str | None
+) -> None:
+    """Raise UsageError unless these columns hold texts and their sketches; None is no column."""
+    if text_column is not None:
+        found = find_column(connection, table, text_column)
+        if found is None:
+            raise UsageError(f"{table} has no column {text_column}")
+        if not found.holds_texts:
+            raise UsageError(
+                f"column {text_column} of {table} is {found.type}, not text: name the column of the texts"
+            )
+    if sketch_column is not None:
+        check_sketch_column(connection, table, sketch_column)
 
 
 def check_sketch_column(connection: Connection, table: str, column: str) -> None:

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, time
 from decimal import Decimal
-from enum import Enum
 from typing import Any, SupportsIndex, overload
 from uuid import UUID
 
@@ -57,15 +56,6 @@ def sqlalchemy_errors() -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise DBAPIError.instance(None, None, error, psycopg.Error) from error
-
-
-class NotGiven(Enum):
-    """The type of NOT_GIVEN, which differs from None, the fingerprint of a text without features."""
-
-    NOT_GIVEN = "not given"
-
-
-NOT_GIVEN = NotGiven.NOT_GIVEN
 
 
 @overload

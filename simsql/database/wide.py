@@ -7,16 +7,9 @@ from sqlalchemy import Connection, Engine, text
 
 from simsql.arrays.columns import OneFingerprint
 from simsql.database.connect import begin
-from simsql.database.index_spec import check_distance
-from simsql.database.search_index import SearchIndex, Text
-from simsql.database.transfer import (
-    NOT_GIVEN,
-    NotGiven,
-    Scope,
-    encode_scope,
-    from_bigint,
-    to_bigint,
-)
+from simsql.database.query import NOT_GIVEN, NotGiven, Query, Text
+from simsql.database.search_index import SearchIndex
+from simsql.database.transfer import Scope, encode_scope, from_bigint, to_bigint
 from simsql.errors import UsageError
 
 _NEAR_WIDE = text(
@@ -52,8 +45,8 @@ def near_wide(
     for indexes of the same recipe and for one whose recipe its id does not spell out; ValueError and TypeError for
     a word that is not one; sqlalchemy.exc.DBAPIError with the message of PostgreSQL.
     """
-    if isinstance(fingerprint, NotGiven) == (text is None):
-        raise UsageError("pass either a fingerprint or text=")
+    query = Query(fingerprint, distance, text, scope=scope, words=len(columns))
+    words = query.fingerprint
     with begin(engine_or_connection) as connection:
         if text is not None:
             indexes = [SearchIndex(connection, table, column) for column in columns]
@@ -62,14 +55,13 @@ def near_wide(
                     "text= needs indexes that name the recipe of each word: create them with recipe=Recipe(word=1)"
                     " and so on, or pass the words"
                 )
-            fingerprint = [index.fingerprint(text) for index in indexes]
-        assert not isinstance(fingerprint, NotGiven)  # noqa: S101 - for mypy
+            words = [index.fingerprint(text) for index in indexes]
         parameters = {
             "table": table,
-            "words": None if fingerprint is None else [to_bigint(word) for word in fingerprint],
-            "distance": check_distance(distance, len(columns)),
+            "words": None if words is None else [to_bigint(word) for word in words],
+            "distance": query.distance,
             "columns": list(columns),
             "scope": encode_scope(scope),
         }
         rows = connection.execute(_NEAR_WIDE, parameters)
-        return [WideMatch(tuple(map(from_bigint, words)), bits) for words, bits in rows]
+        return [WideMatch(tuple(map(from_bigint, match)), bits) for match, bits in rows]

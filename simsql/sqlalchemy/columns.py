@@ -3,7 +3,7 @@
 Both are unsigned in Python and bigint in PostgreSQL, and follow the texts of their sources.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,13 +13,12 @@ from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
 from simsql.arrays.columns import OneFingerprint
-from simsql.database.index_spec import check_similarity
+from simsql.database.query import NOT_GIVEN, NotGiven, RowQuery
 from simsql.database.sources import Sources
-from simsql.database.transfer import NOT_GIVEN, NotGiven, from_bigint, to_bigint
-from simsql.errors import UsageError
+from simsql.database.transfer import from_bigint, to_bigint
 from simsql.fingerprint import sketch
 from simsql.sqlalchemy.events import follow_sources
-from simsql.sqlalchemy.expressions import FingerprintArgument, TextArgument, as_fingerprint, beside, root_column
+from simsql.sqlalchemy.expressions import FingerprintArgument, as_fingerprint, beside, root_column
 from simsql.sqlalchemy.inserts import add_default
 
 
@@ -121,22 +120,13 @@ class Sketch(Bits64):
         super().__init__(None if source is None else Sources.of(source, None))
 
 
-def is_similar(
-    searched: ColumnElement[Any], text: TextArgument | None, similarity: float | None
-) -> list[ColumnElement[bool]]:
-    """Return the condition that rows have a sketch that is this similar to that of a text.
+def is_similar(searched: ColumnElement[Any], query: RowQuery) -> list[ColumnElement[bool]]:
+    """Return the condition that rows have a sketch as similar to that of the text as the query asks, if it does.
 
-    There is none if `similarity` is None. `searched` is the fingerprint column of the rows. Raises ArgumentError,
-    and TypeError for a similarity that is not a number.
+    `searched` is the fingerprint column of the rows. Raises ArgumentError without one source and a sketch of it.
     """
-    if similarity is None:
+    if query.similarity is None:
         return []
-    try:
-        check_similarity(similarity)
-    except UsageError as error:
-        raise ArgumentError(str(error)) from None
-    if text is None:
-        raise ArgumentError("similarity= compares texts, and there is no text: pass text=")
     sources = searched.type.sources if isinstance(searched.type, Bits64) else None
     if sources is None or len(sources.weights) > 1:
         raise ArgumentError(
@@ -157,7 +147,6 @@ def is_similar(
             f"similarity= compares sketches, and {table.name} has none of {name!r}: add one to the model,"
             f" sketch: Mapped[int | None] = mapped_column(Sketch(source={name!r})), and fill it in a backfill"
         )
-    wanted = text[name] if isinstance(text, Mapping) else text
-    of_text = literal(None if wanted is None else sketch(wanted), Sketch())
+    of_text = literal(query.sketch(name), Sketch())
     found: ColumnElement[float] = func.simsql.similarity(beside(searched, sketched[0]), of_text, type_=Double())
-    return [found >= literal(float(similarity), Double())]
+    return [found >= literal(float(query.similarity), Double())]

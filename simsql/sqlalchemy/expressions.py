@@ -1,6 +1,7 @@
 """SQL that columns, indexes, searches and migrations share: tables, calls of search functions, DDL elements."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -34,15 +35,27 @@ from sqlalchemy.types import Integer, NullType, TypeEngine
 
 from simsql.arrays.checks import is_missing
 from simsql.arrays.columns import OneFingerprint
-from simsql.database.index_spec import IndexSpec, Storage, check_distance
+from simsql.database.index_spec import IndexSpec, Storage
+from simsql.database.query import Query
+from simsql.database.transfer import Scope
 from simsql.errors import UsageError
 from simsql.sqlalchemy.sources import source_columns
 
 # A fingerprint in any of its forms, an expression with one, or None or a masked element for a text without words.
 FingerprintArgument: TypeAlias = OneFingerprint | SQLColumnExpression[Any]
-# A text, or one for each source of a column, by its name.
-TextArgument: TypeAlias = str | Mapping[str, str | None]
-Scope: TypeAlias = Mapping[str, Any]
+
+
+class _QueryError(ArgumentError, UsageError):
+    """A UsageError as SQLAlchemy's functions raise it."""
+
+
+@contextmanager
+def argument_errors() -> Iterator[None]:
+    """Raise a UsageError as an ArgumentError, too."""
+    try:
+        yield
+    except UsageError as error:
+        raise _QueryError(str(error)) from None
 
 
 class TableName(ColumnElement[str]):
@@ -117,8 +130,7 @@ def search(
     function: str,
     searched: ColumnElement[Any],
     arguments: Sequence[ColumnElement[Any]],
-    distance: int | None,
-    scope: Scope | None,
+    query: Query,
     found: Mapping[str, TypeEngine[Any]],
     words: Sequence[str] | None = None,
 ) -> "Select[*tuple[Any, ...]]":
@@ -134,9 +146,9 @@ def search(
     call = getattr(func.simsql, function)(
         TableName(indexed.table),
         *arguments,
-        literal(check_distance(distance, len(words or [indexed])), Integer()),
+        literal(query.distance, Integer()),
         literal(words, ARRAY(Text())) if words else literal(str(indexed.name), Text()),
-        *([] if scope is None else [_scope_values(indexed.table, scope)]),
+        *([] if query.scope is None else [_scope_values(indexed.table, query.scope)]),
     )
     # The columns are named. When SQLAlchemy copies the statement to load a relationship, a column object would
     # bring its function call along a second time.
@@ -147,7 +159,7 @@ def search(
     joined = called.outerjoin(local, local.c.id == literal_column("0"))
     # A null finds nothing. The condition is for SQLAlchemy, which would warn of a cartesian product: it connects
     # the search with the table that it depends on.
-    depends_on = [value.is_not(None) for value in correlated(searched, arguments, scope)]
+    depends_on = [value.is_not(None) for value in correlated(searched, arguments, query.scope)]
     return select(*columns).select_from(joined).where(*depends_on).correlate_except(joined)
 
 

@@ -6,7 +6,7 @@ A fingerprint is unsigned in Python and a bigint in PostgreSQL.
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy import (
     BigInteger,
@@ -28,9 +28,8 @@ from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
 from simsql.database.index_spec import IndexSpec, Storage, agreed_recipe
+from simsql.database.query import NOT_GIVEN, NotGiven, Query, RowOptions, RowQuery
 from simsql.database.sources import Sources, fingerprint_text
-from simsql.database.transfer import NOT_GIVEN, NotGiven
-from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe
 from simsql.hamming import Design
 from simsql.sqlalchemy.columns import Bits64, is_similar
@@ -38,8 +37,7 @@ from simsql.sqlalchemy.expressions import (
     CreateSimhashIndex,
     DropSimhashIndex,
     FingerprintArgument,
-    Scope,
-    TextArgument,
+    argument_errors,
     as_fingerprint,
     correlated,
     declared_indexes,
@@ -73,43 +71,30 @@ class _Comparator(TypeDecorator.Comparator[int]):
         _check_comparable(self.expr, compared)
         return func.simsql.hamming_distance(self.expr, compared, type_=Integer())
 
+    @argument_errors()
     def near(
         self,
         fingerprint: FingerprintArgument | NotGiven = NOT_GIVEN,
         distance: int | None = None,
-        *,
-        text: TextArgument | None = None,
-        recipe: Recipe | None = None,
-        scope: Scope | None = None,
-        similarity: float | None = None,
+        **options: Unpack[RowOptions],
     ) -> ColumnElement[bool]:
         """Return the condition that a row's fingerprint is within the distance, answered by its simhash index.
 
-        Use it in WHERE, in the ON clause of a join, in an UPDATE or DELETE. `fingerprint` is a number in [0,
-        2**64), a column, another expression, or None, which matches nothing. Instead of it, `text` is a str, or
-        one for each source of the column by name. It is fingerprinted with the recipe of the column; pass `recipe`
-        if the model names one by an id that is not enough. `distance` is between 0 and 64 and defaults to that of
-        the index. `scope` gives a value for every scope column of the index, by the key of the column in its
-        table. With `similarity`, from 0 to 1, the text of the row must also be at least that similar to `text`, as
-        estimated from their sketches. The column must have one source, and the table a `Sketch` of it.
+        Use it in WHERE, in the ON clause of a join, in an UPDATE or DELETE. Takes the arguments of
+        `simsql.sqlalchemy.near` and raises its errors.
 
         Emits a SAWarning for a column of another table, which is slow under row-level security: join
         `near(...).lateral()` instead.
-
-        Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, an unknown column or
-        a column of the searched rows in `scope`, a recipe other than that of the column, a `similarity` out of
-        range or without a text, a single source or a sketch, and unless you pass either a fingerprint or a text
-        that fits the sources of the column; UsageError for a distance out of range. PostgreSQL reports other
-        errors when the statement runs: no index, or a scope that does not fit it.
         """
-        similar = is_similar(self.expr, text, similarity)
-        query = as_query(self.expr, fingerprint, text, recipe)
-        matches = search("near", self.expr, [query], distance, scope, {"fingerprint": Fingerprint()})
-        if correlated(self.expr, [query], scope):
-            warnings.warn(_REPEATED, SAWarning, stacklevel=2)
+        query = RowQuery(fingerprint, distance, **options)
+        wanted = as_expression(self.expr, query)
+        matches = search("near", self.expr, [wanted], query, {"fingerprint": Fingerprint()})
+        if correlated(self.expr, [wanted], query.scope):
+            warnings.warn(_REPEATED, SAWarning, stacklevel=3)
         # As an array it is one condition of an index scan, also beside OR, and for each row of another table.
         array = func.array(matches.scalar_subquery())
-        return and_(self.expr == any_(array), *in_scope(self.expr, scope), *similar)
+        similar = is_similar(self.expr, query)
+        return and_(self.expr == any_(array), *in_scope(self.expr, query.scope), *similar)
 
 
 class Fingerprint(Bits64):
@@ -147,37 +132,21 @@ class Fingerprint(Bits64):
         return self.recipe.id if self.names_recipe or self.sources is not None else None
 
 
-def as_query(
-    searched: ColumnElement[Any],
-    fingerprint: FingerprintArgument | NotGiven,
-    text: TextArgument | None,
-    recipe: Recipe | None,
-) -> ColumnElement[int]:
-    """Return the query of a search as an expression; ArgumentError unless it is one fingerprint or text."""
-    if isinstance(fingerprint, NotGiven):
-        if text is None:
-            raise ArgumentError("pass either a fingerprint or text=")
-        named = _named_recipe(searched)
-        found = _find_recipe(searched, recipe, named)
-        given = literal(_fingerprint_of(text, searched, found), Fingerprint())
-        is_named = recipe is not None or named is not None
-        return of_recipe(given, root_column(searched), found, is_named=is_named)
-    if text is not None:
-        raise ArgumentError("pass either a fingerprint or text=, not both")
-    if recipe is not None:
-        raise ArgumentError("recipe= applies only to a text: omit it in a search for a fingerprint")
-    query = as_fingerprint(fingerprint, Fingerprint())
-    _check_comparable(searched, query)
-    return query
+def as_expression(searched: ColumnElement[Any], query: Query) -> ColumnElement[int]:
+    """Return the fingerprint of a query as an expression; a text gets the one that it has in the searched column.
 
-
-def _fingerprint_of(text: TextArgument, searched: ColumnElement[Any], recipe: Recipe) -> int | None:
-    """Return the fingerprint of a text for a column."""
+    Raises ArgumentError or UsageError for a fingerprint or a text that cannot be searched for there.
+    """
+    if query.text is None:
+        fingerprint = as_fingerprint(query.fingerprint, Fingerprint())
+        _check_comparable(searched, fingerprint)
+        return fingerprint
+    named = _named_recipe(searched)
+    recipe = _find_recipe(searched, query.recipe, named)
     sources = searched.type.sources if isinstance(searched.type, Fingerprint) else None
-    try:
-        return fingerprint_text(text, sources, recipe, str(searched))
-    except UsageError as error:
-        raise ArgumentError(str(error)) from None
+    number = literal(fingerprint_text(query.text, sources, recipe, str(searched)), Fingerprint())
+    is_named = query.recipe is not None or named is not None
+    return of_recipe(number, root_column(searched), recipe, is_named=is_named)
 
 
 def _find_recipe(searched: ColumnElement[Any], given: Recipe | None, named: str | None) -> Recipe:
@@ -185,10 +154,7 @@ def _find_recipe(searched: ColumnElement[Any], given: Recipe | None, named: str 
     of_type = isinstance(searched.type, Fingerprint) and searched.type.known_recipe is not None
     if given is None and (of_type or named is None):
         return searched.type.recipe if isinstance(searched.type, Fingerprint) else DEFAULT_RECIPE
-    try:
-        return agreed_recipe(_known_recipe(searched) or DEFAULT_RECIPE.id, given, str(searched))
-    except UsageError as error:
-        raise ArgumentError(str(error)) from None
+    return agreed_recipe(_known_recipe(searched) or DEFAULT_RECIPE.id, given, str(searched))
 
 
 def _check_comparable(one: ColumnElement[Any], other: ColumnElement[Any]) -> None:

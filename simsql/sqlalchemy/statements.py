@@ -1,7 +1,7 @@
 """Searches as statements, for Session, AsyncSession and Connection: near, claim, near_many, pairs, clusters ..."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from sqlalchemy import Column, ColumnElement, Integer, Select, String, and_, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY, array
@@ -11,19 +11,18 @@ from sqlalchemy.sql.selectable import LateralFromClause
 
 from simsql.arrays.checks import is_missing
 from simsql.arrays.columns import OneFingerprint
-from simsql.database.transfer import NOT_GIVEN, NotGiven
-from simsql.fingerprint import Recipe
+from simsql.database.query import NOT_GIVEN, NotGiven, Query, QueryOptions, RowOptions, RowQuery, Text
+from simsql.database.transfer import Scope
 from simsql.sqlalchemy.columns import is_similar
 from simsql.sqlalchemy.expressions import (
     FingerprintArgument,
-    Scope,
-    TextArgument,
+    argument_errors,
     correlated,
     in_scope,
     root_column,
     search,
 )
-from simsql.sqlalchemy.model import Fingerprint, as_query
+from simsql.sqlalchemy.model import Fingerprint, as_expression
 
 _FINGERPRINT = Fingerprint()
 
@@ -31,15 +30,12 @@ _FINGERPRINT = Fingerprint()
 Searched: TypeAlias = QueryableAttribute[Any] | ColumnElement[Any]
 
 
+@argument_errors()
 def near(
     column: Searched,
     fingerprint: FingerprintArgument | NotGiven = NOT_GIVEN,
     distance: int | None = None,
-    *,
-    text: TextArgument | None = None,
-    recipe: Recipe | None = None,
-    scope: Scope | None = None,
-    similarity: float | None = None,
+    **options: Unpack[RowOptions],
 ) -> "Select[Any, int]":
     """Return a SELECT of the matches of a fingerprint or a text, nearest first.
 
@@ -61,23 +57,25 @@ def near(
     fingerprint or a text that fits the sources of the column; UsageError for a distance out of range. PostgreSQL
     reports other errors when the statement runs.
     """
-    query = as_query(_expression(column), fingerprint, text, recipe)
-    similar = is_similar(_expression(column), text, similarity)
-    matches = _search("near", column, [query], distance, scope, "fingerprint", "distance")
+    query = RowQuery(fingerprint, distance, **options)
+    wanted = as_expression(_expression(column), query)
+    similar = is_similar(_expression(column), query)
+    matches = _search("near", column, [wanted], query, "fingerprint", "distance")
     if similar and not isinstance(column, QueryableAttribute):
         raise ArgumentError(
             f"similarity= compares sketches of rows, but a search for {column} returns fingerprints: pass an"
             " attribute of a mapped class, or filter a SELECT of the table by .near(...)"
         )
-    return _nearest(column, [query], matches, column == matches.c.fingerprint, scope, similar)
+    return _nearest(column, [wanted], matches, column == matches.c.fingerprint, query.scope, similar)
 
 
+@argument_errors()
 def near_wide(
     columns: Sequence[Searched],
     fingerprint: Sequence[FingerprintArgument] | NotGiven = NOT_GIVEN,
     *,
     distance: int,
-    text: TextArgument | None = None,
+    text: Text | None = None,
     scope: Scope | None = None,
 ) -> "Select[Any, int]":
     """Return a SELECT of the matches of a fingerprint of several words, or of a text, nearest first.
@@ -93,13 +91,12 @@ def near_wide(
     given = [fingerprint] * len(searched) if isinstance(fingerprint, NotGiven) else fingerprint
     if not searched or any(table is not tables[0] for table in tables) or len(given) != len(searched):
         raise ArgumentError("near_wide needs columns of one table, and a word for each of them")
-    queries = [as_query(column, word, text, None) for column, word in zip(searched, given, strict=True)]
+    queries = [as_expression(column, Query(word, text=text)) for column, word in zip(searched, given, strict=True)]
     matches = _search(
         "near_wide",
         columns[0],
         queries,
-        distance,
-        scope,
+        Query(None, distance, scope=scope, words=len(columns)),
         "fingerprint",
         "distance",
         words=[str(root_column(column).name) for column in searched],
@@ -130,14 +127,12 @@ def _nearest(
     return statement.order_by(matches.c.distance, column, *_primary_key(column))
 
 
+@argument_errors()
 def claim(
     column: Searched,
     fingerprint: FingerprintArgument | NotGiven = NOT_GIVEN,
     distance: int | None = None,
-    *,
-    text: TextArgument | None = None,
-    recipe: Recipe | None = None,
-    scope: Scope | None = None,
+    **options: Unpack[QueryOptions],
 ) -> "Select[int, int]":
     """Return a SELECT that waits for claims of similar fingerprints, then returns the nearest match or no row.
 
@@ -146,8 +141,9 @@ def claim(
     row. The row is (fingerprint, distance), even for a mapped attribute: the statement does not see rows that were
     committed while it waited, but the next one does. Takes the arguments and raises the errors of `near`.
     """
-    query = as_query(_expression(column), fingerprint, text, recipe)
-    found = _search("claim", column, [query], distance, scope, "fingerprint", "distance")
+    query = Query(fingerprint, distance, **options)
+    wanted = as_expression(_expression(column), query)
+    found = _search("claim", column, [wanted], query, "fingerprint", "distance")
     return _select_numbers(column, found.c.fingerprint, found.c.distance)
 
 
@@ -166,7 +162,9 @@ def near_many(
     """
     wanted = [fingerprint for fingerprint in fingerprints if not is_missing(fingerprint)]
     queries = literal(wanted, ARRAY(_FINGERPRINT))
-    matches = _search("near_many", column, [queries], distance, scope, "query", "fingerprint", "distance")
+    matches = _search(
+        "near_many", column, [queries], Query(None, distance, scope=scope), "query", "fingerprint", "distance"
+    )
     if not isinstance(column, QueryableAttribute):
         return select(matches.c.query, matches.c.fingerprint, matches.c.distance)
     statement: Select[int, Any, int] = select(matches.c.query, _entity(column), matches.c.distance)
@@ -185,7 +183,7 @@ def pairs(
     share its fingerprints. As a bigint, `a` is the smaller one. Takes the arguments and raises the errors of
     `near`.
     """
-    found = _search("pairs", column, [], distance, scope, "a", "b", "distance")
+    found = _search("pairs", column, [], Query(None, distance, scope=scope), "a", "b", "distance")
     return _select_numbers(column, found.c.a, found.c.b, found.c.distance)
 
 
@@ -200,7 +198,7 @@ def clusters(
     The rows are (cluster, entity) for a mapped attribute, (cluster, fingerprint) for a column. A cluster is named
     by its smallest fingerprint as a bigint. Takes the arguments and raises the errors of `near`.
     """
-    members = _search("clusters", column, [], distance, scope, "cluster", "fingerprint")
+    members = _search("clusters", column, [], Query(None, distance, scope=scope), "cluster", "fingerprint")
     if not isinstance(column, QueryableAttribute):
         return select(members.c.cluster, members.c.fingerprint).order_by(members.c.cluster, members.c.fingerprint)
     statement: Select[int, Any] = select(members.c.cluster, _entity(column))
@@ -212,8 +210,7 @@ def _search(
     function: str,
     column: Searched,
     arguments: list[ColumnElement[Any]],
-    distance: int | None,
-    scope: Scope | None,
+    query: Query,
     *found: str,
     words: Sequence[str] | None = None,
 ) -> LateralFromClause:
@@ -224,7 +221,7 @@ def _search(
     if words:
         arguments = [array(arguments, type_=_FINGERPRINT)]
     # Lateral, because an argument may be a column of another table in the statement.
-    return search(function, searched, arguments, distance, scope, types, words).lateral()
+    return search(function, searched, arguments, query, types, words).lateral()
 
 
 def _refuse_texts(column: Column[Any]) -> None:

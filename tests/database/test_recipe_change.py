@@ -9,7 +9,8 @@ from sqlalchemy import create_engine, event, text
 
 from simsql import DEFAULT_RECIPE, Recipe, simhash
 from simsql.database import SearchIndex, change_storage, create_index, drop_index, set_default_index, to_bigint
-from simsql.database.explain_row import Wanted, explain_row
+from simsql.database.explain_row import explain_row
+from simsql.database.query import RowQuery
 from simsql.database.search_index import PrimaryKeys
 from simsql.database.statistics import read_statistics
 
@@ -185,7 +186,7 @@ def both(articles):
     [
         read_statistics,
         lambda connection, table, column: explain_row(
-            connection, table, column, None, "3", Wanted(simhash(BODIES[3]), None, None, None, None, None)
+            connection, table, column, "3", RowQuery(simhash(BODIES[3]))
         ),
         lambda connection, table, column: sorted(SearchIndex(connection, table, column).pairs()),
         lambda connection, table, column: sorted(SearchIndex(connection, table, column).near(text=BODIES[3])),

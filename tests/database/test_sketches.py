@@ -10,7 +10,8 @@ from sqlalchemy.exc import DBAPIError
 
 from simsql import Recipe, UsageError, hamming_distance, simhash, similarity, sketch
 from simsql.database import SearchIndex, load_rows, to_bigint
-from simsql.database.explain_row import Wanted, explain_row
+from simsql.database.explain_row import explain_row
+from simsql.database.query import RowQuery
 from simsql.fingerprint import sketch_distance
 
 WORDS = [f"word{number}" for number in range(40)]
@@ -192,12 +193,12 @@ def test_only_columns_of_the_same_sketches_are_used(connection, database):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"similarity": 0.5}, "pass text= and text_column="),
-        ({"text": "a", "similarity": 0.5}, "pass text= and text_column="),
-        ({"fingerprint": 1, "similarity": 0.5, "text_column": "body"}, "pass text= and text_column="),
+        ({"similarity": 0.5}, "pass either a fingerprint or text="),
+        ({"text": "a", "similarity": 0.5}, "pass both similarity= and text_column="),
+        ({"fingerprint": 1, "similarity": 0.5, "text_column": "body"}, "there is no text: pass text="),
         ({"text": "a", "similarity": 1.5, "text_column": "body"}, "between 0 and 1, not 1.5"),
         ({"text": "a", "similarity": float("nan"), "text_column": "body"}, "between 0 and 1, not nan"),
-        ({"text": "a", "sketch_column": "sketch"}, "need similarity="),
+        ({"text": "a", "sketch_column": "sketch"}, "pass both similarity= and text_column="),
         ({"text": "a", "similarity": 0, "text_column": "id"}, "column id of article is integer, not text"),
         ({"text": "a", "similarity": 0, "text_column": "title"}, "article has no column title"),
     ],
@@ -224,8 +225,8 @@ def test_only_columns_of_a_text_type_are_compared(connection, database, type_nam
             return [match.similarity for match in found]
 
         def explain():
-            wanted = Wanted(simhash("a b"), None, "a b", 1, "body", None)
-            return [explain_row(using, "article", None, None, "1", wanted).similarity]
+            query = RowQuery(text="a b", similarity=1)
+            return [explain_row(using, "article", None, "1", query, "body").similarity]
 
         for search in (near, explain):
             if type_name in ("varchar(9)", "words"):

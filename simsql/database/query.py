@@ -1,0 +1,101 @@
+"""What a search looks for: the arguments that searches in Python, in models and on the command line share.
+
+A new one is a field here and a key of `QueryOptions` or `RowOptions`. What does not know it, mypy finds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from numbers import Real
+from typing import Any, TypeAlias, TypedDict
+
+from simsql.arrays.checks import FINGERPRINT_BITS, whole_number
+from simsql.database.transfer import Scope
+from simsql.errors import UsageError
+from simsql.fingerprint import Recipe, sketch
+
+Text: TypeAlias = str | Mapping[str, str | None]
+"""A text, or one for each source of an index, by its name."""
+
+
+class NotGiven(Enum):
+    """The type of NOT_GIVEN, which differs from None, the fingerprint of a text without features."""
+
+    NOT_GIVEN = "not given"
+
+
+NOT_GIVEN = NotGiven.NOT_GIVEN
+
+
+class QueryOptions(TypedDict, total=False):
+    """The options of every search, beside a fingerprint and a distance: fields of `Query`."""
+
+    text: Text | None
+    recipe: Recipe | None
+    scope: Scope | None
+
+
+class RowOptions(QueryOptions, total=False):
+    """The options of a search that returns rows: fields of `RowQuery`."""
+
+    similarity: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """What a search looks for.
+
+    Raises UsageError unless there is either a fingerprint or a text, for a distance out of range, and for an
+    option that needs a text without one; TypeError for a value of another type.
+    """
+
+    fingerprint: Any = NOT_GIVEN
+    """A fingerprint in any of its forms, an expression, or None, which matches nothing."""
+    distance: int | None = None
+    """Between 0 and 64 times the number of words; None stands for that of the index."""
+    text: Text | None = None
+    """Instead of the fingerprint."""
+    recipe: Recipe | None = None
+    """How the text becomes a fingerprint, if the id of the recipe of the index is not enough."""
+    scope: Scope | None = None
+    """A value for each scope column of the index."""
+    words: int = 1
+    """How many numbers a fingerprint has."""
+
+    def __post_init__(self) -> None:
+        if (self.text is None) == isinstance(self.fingerprint, NotGiven):
+            both = "" if self.text is None else ", not both"
+            raise UsageError(f"pass either a fingerprint or text={both}")
+        if self.text is None and self.recipe is not None:
+            raise UsageError("recipe= applies only to a text: omit it in a search for a fingerprint")
+        if self.distance is not None:
+            distance = whole_number("distance", self.distance, 0, FINGERPRINT_BITS * self.words)
+            object.__setattr__(self, "distance", distance)
+
+
+@dataclass(frozen=True, eq=False)
+class RowQuery(Query):
+    """What a search for rows looks for."""
+
+    similarity: float | None = None
+    """How similar the text of a row must be to `text`, from 0 to 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.similarity is None:
+            return
+        if not isinstance(self.similarity, Real):
+            raise TypeError(f"similarity must be a number between 0 and 1, not {self.similarity!r}")
+        if not 0 <= self.similarity <= 1:
+            raise UsageError(f"similarity must be between 0 and 1, not {self.similarity}")
+        if self.text is None:
+            raise UsageError("similarity= compares texts, and there is no text: pass text=")
+
+    def compared_text(self, source: str) -> str | None:
+        """Return the text that those of rows in this source are compared with."""
+        return self.text.get(source) if isinstance(self.text, Mapping) else self.text
+
+    def sketch(self, source: str) -> int | None:
+        """Return the sketch of the compared text; None for a text without words."""
+        text = self.compared_text(source)
+        return None if text is None else sketch(text)
