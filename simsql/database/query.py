@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any, TypeAlias, TypedDict
 
 from simsql.arrays.checks import FINGERPRINT_BITS, whole_number
+from simsql.database.sources import Sources
 from simsql.database.transfer import Scope
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, sketch
@@ -94,6 +95,16 @@ class RowQuery(Query):
     def compared_text(self, source: str) -> str | None:
         """Return the text that those of rows in this source are compared with."""
         return self.text.get(source) if isinstance(self.text, Mapping) else self.text
+
+    def compared_source(self, sources: Sources | None, column: object) -> str:
+        """Return the source whose text is compared, by the sources of a column; UsageError unless it has one."""
+        if sources is None or len(sources.names) > 1:
+            has = "no source" if sources is None else "several sources"
+            raise UsageError(
+                f"{column} has {has}, so similarity= has no single text to compare: filter by the similarity of a"
+                " sketch column"
+            )
+        return sources.names[0]
 
     def sketch(self, source: str) -> int | None:
         """Return the sketch of the compared text; None for a text without words."""

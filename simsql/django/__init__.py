@@ -1,6 +1,7 @@
 """Models and migrations of Django: put `simsql.django` into INSTALLED_APPS.
 
 SimhashField(source="body")                   a bigint column, unsigned in Python, that follows its source
+SketchField(source="body")                    64 MinHashes beside it, for near(..., similarity=0.6)
 SimhashIndex("fingerprint", distance=7)       in Meta.indexes: makemigrations writes and reverses it
 SimhashQuerySet.as_manager()                  Article.objects.near(...), .claim(...)
 filter(fingerprint__near=Near(text=...))      the same search as a condition
@@ -9,7 +10,7 @@ engine_of("default")                          Django's connection for the functi
 """
 
 from simsql.django.connection import engine_of
-from simsql.django.fields import SimhashField
+from simsql.django.fields import SimhashField, SketchField
 from simsql.django.index import SimhashIndex
 from simsql.django.operations import BuildSimhashIndex, InstallSimsql, KeepSimhashIndex
 from simsql.django.queries import HammingDistance, Near, SimhashQuerySet, search_index
@@ -23,6 +24,7 @@ __all__ = [
     "SimhashField",
     "SimhashIndex",
     "SimhashQuerySet",
+    "SketchField",
     "engine_of",
     "search_index",
 ]

@@ -1,4 +1,4 @@
-"""SimhashField: a bigint column whose fingerprint follows the texts of other fields.
+"""Fields for fingerprints and sketches: bigint columns that follow the texts of other fields.
 
 Django computes fields in `pre_save`, which `save`, `create` and `bulk_create` call. What they leave out is done by
 signals of the model (`save(update_fields=...)`, `loaddata`), by `SimhashQuerySet` (`update`, `bulk_update`), and
@@ -18,6 +18,7 @@ from sqlalchemy import cast, literal
 from sqlalchemy.dialects.postgresql import REGCLASS
 
 from simsql.database import recipes
+from simsql.database.index_spec import agreed_recipe
 from simsql.database.sources import Sources, compute_many, fingerprint_text
 from simsql.database.transfer import from_bigint, to_bigint
 from simsql.django.connection import check_database, engine_of
@@ -27,41 +28,23 @@ from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe
 _LARGEST = 2**64 - 1
 
 
-class SimhashField(models.BigIntegerField):
-    """A 64-bit fingerprint: an int in [0, 2**64) in Python, the bigint with the same bits in PostgreSQL.
+class _Bits64Field(models.BigIntegerField):
+    """64 bits of texts: an int in [0, 2**64) in Python, the bigint with the same bits in PostgreSQL."""
 
-    source
-        The field whose text is fingerprinted, or several with their weights, such as `{"title": 3, "body": 1}`.
-        The fingerprint follows them: what you assign is overwritten. Without it, assign fingerprints yourself.
-    recipe
-        How a text becomes a fingerprint: a `simsql.Recipe` or its id, by default simsql's default recipe. If
-        fingerprints do not come from texts, a name of your own, such as "phash64".
-
-    The field may be null, as the fingerprint of a text without words is. Raises ValueError for an empty source or
-    a weight outside of 1 to 1,000,000.
-    """
-
-    description = "Fingerprint (64 bits)"
     non_db_attrs = (*models.BigIntegerField.non_db_attrs, "source", "recipe")
+    called = "fingerprint"
+    """What errors call a value."""
+    recipe: Recipe | None = None
 
-    def __init__(
-        self,
-        *args: Any,
-        source: str | Mapping[str, int] | None = None,
-        recipe: Recipe | str | None = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, *args: Any, source: str | Mapping[str, int] | None = None, **options: Any) -> None:
         self.source = source
-        self.names_recipe = recipe is not None
-        self.recipe_id, self.recipe = _read_recipe(recipe)
         self.sources: Any = None if source is None else Sources.of(source, self.recipe)
         options = {"null": True, "blank": True, **({} if source is None else {"editable": False}), **options}
         super().__init__(*args, **options)
 
     def deconstruct(self) -> Any:
-        """Return the arguments, with the id of the recipe: another default one is a change, too."""
+        """Return the arguments."""
         name, path, args, options = super().deconstruct()
-        options["recipe"] = self.recipe_id
         if self.source is not None:
             options["source"] = self.source
         return name, path.replace("simsql.django.fields", "simsql.django"), args, options
@@ -83,22 +66,22 @@ class SimhashField(models.BigIntegerField):
 
     def get_prep_value(self, value: Any) -> Any:
         """Return the bigint. Raises ValueError for a number outside [0, 2**64)."""
-        return value if hasattr(value, "resolve_expression") else to_bigint(value)
+        return value if hasattr(value, "resolve_expression") else to_bigint(value, self.called)
 
     def from_db_value(self, value: int | None, expression: Any, connection: Any) -> int | None:  # noqa: ARG002
         """Return the unsigned number."""
         return from_bigint(value)
 
     def get_db_prep_save(self, value: Any, connection: Any) -> Any:
-        """Return the bigint to write. Raises UsageError if the index in the database has another recipe."""
+        """Return the bigint to write. Raises UsageError for another recipe or other sketches in the database."""
         if self.sources is not None and value is not None and not hasattr(value, "as_sql"):
             _refuse_other_recipe(self, connection)
         return super().get_db_prep_save(value, connection)
 
     def pre_save(self, model_instance: Any, add: bool) -> Any:
-        """Return the fingerprint of the texts of an object, and set the attribute.
+        """Return the value for the texts of an object, and set the attribute.
 
-        Return an expression that keeps the fingerprint of the row where an UPDATE leaves other texts there.
+        Return an expression that keeps the value of the row where an UPDATE leaves other texts there.
         """
         if self.sources is None:
             return super().pre_save(model_instance, add)
@@ -124,23 +107,14 @@ class SimhashField(models.BigIntegerField):
         return tuple(as_written(field, getattr(instance, field.attname)) for field in fields)
 
     def compute(self, texts: Mapping[str, Any]) -> int | None:
-        """Return the fingerprint of a text for each source; None if one is an expression."""
+        """Return the value for a text for each source; None if one is an expression."""
         if any(hasattr(text, "resolve_expression") for text in texts.values()):
             return None
-        self.known_recipe()
+        self.check_recipe()
         return self.sources.compute(texts, str(self))
 
-    def fingerprint(self, text: str | Mapping[str, str | None]) -> int | None:
-        """Return the fingerprint of a text, or one for each source by name, to search for it."""
-        return fingerprint_text(text, self.sources, self.known_recipe(), str(self))
-
-    def known_recipe(self) -> Recipe:
-        """Return the recipe; UsageError if there is only its id, and the id is not enough."""
-        if self.recipe is None:
-            raise UsageError(
-                f"{self}: the id {self.recipe_id} is not enough to fingerprint texts: pass the Recipe to the field"
-            )
-        return self.recipe
+    def check_recipe(self) -> None:
+        """Raise UsageError if the values of texts cannot be computed."""
 
     def check(self, **options: Any) -> list[checks.CheckMessage]:
         """Return what is wrong with the sources, and with the databases that are checked."""
@@ -160,7 +134,7 @@ class SimhashField(models.BigIntegerField):
                 )
         if not self.null:
             yield checks.Error(
-                "A field with a source must allow nulls: a text without words has no fingerprint.",
+                f"A field with a source must allow nulls: a text without words has no {self.called}.",
                 hint="Remove null=False.",
                 obj=self,
                 id="simsql.E002",
@@ -174,25 +148,111 @@ class SimhashField(models.BigIntegerField):
                 yield checks.Error(str(error), obj=self, id="simsql.E003")
 
 
-_followers: WeakKeyDictionary[Any, list[SimhashField]] = WeakKeyDictionary()
+class SimhashField(_Bits64Field):
+    """A 64-bit fingerprint: an int in [0, 2**64) in Python, the bigint with the same bits in PostgreSQL.
+
+    source
+        The field whose text is fingerprinted, or several with their weights, such as `{"title": 3, "body": 1}`.
+        The fingerprint follows them: what you assign is overwritten. Without it, assign fingerprints yourself.
+    recipe
+        How a text becomes a fingerprint: a `simsql.Recipe` or its id, by default simsql's default recipe. If
+        fingerprints do not come from texts, a name of your own, such as "phash64".
+
+    The field may be null, as the fingerprint of a text without words is. Raises ValueError for an empty source or
+    a weight outside of 1 to 1,000,000.
+    """
+
+    description = "Fingerprint (64 bits)"
+
+    def __init__(self, *args: Any, recipe: Recipe | str | None = None, **options: Any) -> None:
+        self.names_recipe = recipe is not None
+        self.recipe_id, self.recipe = _read_recipe(recipe)
+        super().__init__(*args, **options)
+
+    def deconstruct(self) -> Any:
+        """Return the arguments, with the id of the recipe: another default one is a change, too."""
+        name, path, args, options = super().deconstruct()
+        return name, path, args, {"recipe": self.recipe_id, **options}
+
+    def fingerprint(self, text: str | Mapping[str, str | None], recipe: Recipe | None = None) -> int | None:
+        """Return the fingerprint of a text, or one for each source by name, to search for it.
+
+        Raises UsageError if a given recipe is not that of the field, and if the id of the field's is not enough.
+        """
+        if recipe is None:
+            self.check_recipe()
+        given = agreed_recipe(self.recipe_id, recipe or self.recipe, str(self))
+        return fingerprint_text(text, self.sources, given, str(self))
+
+    def check_recipe(self) -> None:
+        """Raise UsageError if there is only the id of the recipe, and the id is not enough."""
+        if self.recipe is None:
+            raise UsageError(
+                f"{self}: the id {self.recipe_id} is not enough to fingerprint texts: pass the Recipe to the field"
+            )
 
 
-def followers(model: Any) -> list[SimhashField]:
+class SketchField(_Bits64Field):
+    """A sketch, 64 one-bit MinHashes of a text, for `near(text=..., similarity=...)`.
+
+    source
+        The field whose text is sketched. The sketch follows it, as the `SimhashField` with the same source does.
+        Without it, assign sketches yourself.
+
+    The field may be null, as the sketch of a text without words is. Raises TypeError for a source that is not a
+    str: a sketch is that of one text.
+    """
+
+    description = "Sketch (64 bits)"
+    called = "sketch"
+
+    def __init__(self, *args: Any, source: str | None = None, **options: Any) -> None:
+        if source is not None and not isinstance(source, str):
+            raise TypeError(f"a sketch is that of one text: name one field as its source, not {source!r}")
+        super().__init__(*args, source=source, **options)
+
+    def _check_sources(self) -> Iterable[checks.CheckMessage]:
+        yield from super()._check_sources()
+        fields = (field for field in self.model._meta.local_concrete_fields if isinstance(field, SimhashField))
+        if self.source is not None and self not in map(sketch_of, fields):
+            yield checks.Error(
+                f"The sketch has no SimhashField of its own with the source {self.source!r}.",
+                hint=f"Add SimhashField(source={self.source!r}), and one SketchField for it.",
+                obj=self,
+                id="simsql.E004",
+            )
+
+
+def sketch_of(field: SimhashField) -> SketchField | None:
+    """Return the sketch of the single source of a field in its table."""
+    names = field.sources.names if field.sources is not None else ()
+    found = (
+        other
+        for other in field.model._meta.local_concrete_fields
+        if isinstance(other, SketchField) and (other.source,) == names
+    )
+    return next(found, None)
+
+
+_followers: WeakKeyDictionary[Any, list[_Bits64Field]] = WeakKeyDictionary()
+
+
+def followers(model: Any) -> list[_Bits64Field]:
     """Return the fields of a model that follow texts."""
     if model not in _followers:
-        fields = (field for field in model._meta.concrete_fields if isinstance(field, SimhashField))
+        fields = (field for field in model._meta.concrete_fields if isinstance(field, _Bits64Field))
         _followers[model] = [field for field in fields if field.sources is not None]
     return _followers[model]
 
 
-def compute_ahead(instances: Iterable[Any], field: SimhashField) -> None:
-    """Compute the fingerprints of many objects; one by one takes several times as long."""
+def compute_ahead(instances: Iterable[Any], field: _Bits64Field) -> None:
+    """Compute the values of many objects; one by one takes several times as long."""
     waiting = []
     for instance in instances:
         texts = () if _has_deferred(field, instance) else field.texts_of(instance)
         if len(texts) == 1 and isinstance(texts[0], str):
             waiting.append((_state(instance, "computed"), texts))
-    field.known_recipe()
+    field.check_recipe()
     values = compute_many((text for _, (text,) in waiting), field.sources)
     for (state, texts), (value, _) in zip(waiting, values, strict=True):
         state[field.attname] = texts, value
@@ -216,17 +276,18 @@ def as_written(field: Any, value: Any) -> Any:
     return value if value is None or hasattr(value, "resolve_expression") else field.get_prep_value(value)
 
 
-def _refuse_other_recipe(field: SimhashField, connection: Any) -> None:
+def _refuse_other_recipe(field: _Bits64Field, connection: Any) -> None:
     check_database(connection)
     table = field.model._meta.db_table
     engine = engine_of(connection.alias)
     if recipes.is_agreed(engine.dialect, table, field.column, field.recipe):
         return
+    field.check_recipe()
     regclass = cast(literal(connection.ops.quote_name(table)), REGCLASS)
+    sketches = [each.column for each in field.model._meta.local_concrete_fields if isinstance(each, SketchField)]
+    written = recipes.WrittenTable(table, table, regclass, sketches)
     with engine.connect() as shared:
-        recipes.refuse_other_recipe(
-            shared, recipes.WrittenTable(table, table, regclass), field.column, field.known_recipe()
-        )
+        recipes.refuse_other_recipe(shared, written, field.column, field.recipe)
 
 
 # The signals of models with such fields
@@ -246,12 +307,12 @@ def _state(instance: Any, name: str) -> dict[str, Any]:
     return kept
 
 
-def _has_deferred(field: SimhashField, instance: Any) -> bool:
+def _has_deferred(field: _Bits64Field, instance: Any) -> bool:
     names = field.sources.names
     return any(field.model._meta.get_field(name).attname not in instance.__dict__ for name in names)
 
 
-def _remember(instance: Any, field: SimhashField) -> None:
+def _remember(instance: Any, field: _Bits64Field) -> None:
     if instance.__dict__.get(field.attname) is not None and not _has_deferred(field, instance):
         _state(instance, "loaded")[field.attname] = field.texts_of(instance)
 

@@ -1,20 +1,19 @@
 """Searches: the lookup `near`, expressions, and the queryset, which also writes fingerprints with their texts."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from django.db import DEFAULT_DB_ALIAS, connections, models, transaction
 from django.db.models.expressions import Col, Expression, F, Func, Value
 from django.db.models.lookups import Lookup
 
-from simsql.database.index_spec import check_distance, other_recipes
+from simsql.database.index_spec import other_recipes
+from simsql.database.query import NOT_GIVEN, Query, QueryOptions, RowOptions, RowQuery
 from simsql.database.search_index import SearchIndex
-from simsql.database.transfer import NOT_GIVEN, NotGiven
+from simsql.database.transfer import to_bigint
 from simsql.django.connection import check_database, engine_of
-from simsql.django.fields import SimhashField, as_written, compute_ahead, followers
+from simsql.django.fields import SimhashField, as_written, compute_ahead, followers, sketch_of
 from simsql.errors import UsageError
-
-Text = str | Mapping[str, str | None]
 
 
 class HammingDistance(Func):
@@ -40,36 +39,41 @@ class Near(Expression):
         A number in [0, 2**64), an expression such as `OuterRef("fingerprint")`, or None, which matches nothing.
     text
         Instead of it, a text, or one for each source of the field by name. It is fingerprinted with the recipe of
-        the field.
+        the field; pass `recipe` if its id is not enough.
     distance
         Between 0 and 64; by default, that of the index.
     scope
         A value for each scope field of the index, by name.
+    similarity
+        From 0 to 1: the text of the row must also be at least that similar to `text`, as estimated from their
+        sketches. The field must have one source, and the model a `SketchField` of it.
 
-    Raises UsageError for a distance out of range, and unless you pass either a fingerprint or a text.
+    Raises UsageError for a distance or a similarity out of range, and unless you pass either a fingerprint or a
+    text.
     """
 
     def __init__(
-        self,
-        fingerprint: Any = NOT_GIVEN,
-        distance: int | None = None,
-        *,
-        text: Text | None = None,
-        scope: Mapping[str, Any] | None = None,
+        self, fingerprint: Any = NOT_GIVEN, distance: int | None = None, **options: Unpack[RowOptions]
     ) -> None:
-        if (text is None) == isinstance(fingerprint, NotGiven):
-            raise UsageError("pass either a fingerprint or text=" + (", not both" if text is not None else ""))
+        self.wanted = RowQuery(fingerprint, distance, **options)
         super().__init__(output_field=models.BigIntegerField())
-        self.text = text
-        self.query = None if text is not None else _as_value(fingerprint)
-        self.distance = check_distance(distance)
-        self.scope = dict(scope or {})
+        self.query = None if self.wanted.text is not None else _as_value(fingerprint)
+        self.scope = dict(self.wanted.scope or {})
+        self.sketch: Any = None
 
     def for_field(self, field: SimhashField) -> "Near":
         """Return the search for the fingerprint of the text, and for values of the scope fields."""
-        found = self.copy()
-        if self.text is not None and self.query is None:
-            found.query = _as_value(field.fingerprint(self.text))
+        found, wanted = self.copy(), self.wanted
+        if wanted.text is not None and self.query is None:
+            found.query = _as_value(field.fingerprint(wanted.text, wanted.recipe))
+        if wanted.similarity is not None:
+            source = wanted.compared_source(field.sources, field)
+            found.sketch = sketch_of(field)
+            if found.sketch is None:
+                raise UsageError(
+                    f"similarity= compares sketches, and {field.model._meta.label} has none of {source!r}: add one"
+                    f" to the model, SketchField(source={source!r}), and fill it with simsql_backfill"
+                )
         found.scope = {name: _in_scope(field.model, name, value) for name, value in self.scope.items()}
         return found
 
@@ -89,7 +93,7 @@ class Near(Expression):
         table = compiler.connection.ops.quote_name(field.model._meta.db_table)
         sql, parameters = compiler.compile(self.query)
         sql, parameters = f"CAST({sql} AS bigint)", list(parameters)
-        if self.text is not None:
+        if self.wanted.text is not None:
             # PostgreSQL refuses the fingerprint if the index has another recipe.
             sql = (
                 f"simsql._of_recipe({sql}, CAST(%s AS regclass), CAST(%s AS text), CAST(%s AS text),"
@@ -99,10 +103,10 @@ class Near(Expression):
                 table,
                 field.column,
                 field.recipe_id,
-                other_recipes(field.recipe_id, is_named=field.names_recipe),
+                other_recipes(field.recipe_id, is_named=field.names_recipe or self.wanted.recipe is not None),
             ]
         sql = f"simsql.{function}(CAST(%s AS regclass), {sql}, CAST(%s AS integer), CAST(%s AS text)"
-        parameters = [table, *parameters, self.distance, field.column]
+        parameters = [table, *parameters, self.wanted.distance, field.column]
         if self.scope:
             pairs = []
             for scoped, value, of_value in self.scope_values(field, compiler):
@@ -146,6 +150,11 @@ class NearLookup(Lookup):
             held, _ = compiler.compile(Col(self.lhs.alias, scoped))
             sql += f" AND {held} = {value}"
             parameters += of_value
+        if (sketch := self.rhs.sketch) is not None:
+            held, _ = compiler.compile(Col(self.lhs.alias, sketch))
+            sql += f" AND simsql.similarity({held}, CAST(%s AS bigint)) >= CAST(%s AS double precision)"
+            wanted = self.rhs.wanted
+            parameters += [to_bigint(wanted.sketch(sketch.source)), wanted.similarity]
         return f"({sql})", parameters
 
 
@@ -160,15 +169,13 @@ class SimhashQuerySet(models.QuerySet):
         field: str,
         fingerprint: Any = NOT_GIVEN,
         distance: int | None = None,
-        *,
-        text: Text | None = None,
-        scope: Mapping[str, Any] | None = None,
+        **options: Unpack[RowOptions],
     ) -> Self:
         """Return the rows within the distance, nearest first, with their distance as `.distance`.
 
         Takes the arguments and raises the errors of `Near`.
         """
-        wanted = Near(fingerprint, distance, text=text, scope=scope).for_field(_simhash_field(self.model, field))
+        wanted = Near(fingerprint, distance, **options).for_field(_simhash_field(self.model, field))
         found: Self = self.filter(**{f"{field}__near": wanted})
         return found.annotate(distance=HammingDistance(field, wanted.query)).order_by("distance", "pk")
 
@@ -177,9 +184,7 @@ class SimhashQuerySet(models.QuerySet):
         field: str,
         fingerprint: Any = NOT_GIVEN,
         distance: int | None = None,
-        *,
-        text: Text | None = None,
-        scope: Mapping[str, Any] | None = None,
+        **options: Unpack[QueryOptions],
     ) -> Any:
         """Wait for claims of similar fingerprints, then return the nearest row or None; call before an insert.
 
@@ -191,7 +196,8 @@ class SimhashQuerySet(models.QuerySet):
         if transaction.get_autocommit(self.db):
             raise transaction.TransactionManagementError("claim cannot be used outside of a transaction.")
         column = _simhash_field(self.model, field)
-        wanted = Near(fingerprint, distance, text=text, scope=scope).for_field(column)
+        query = Query(fingerprint, distance, **options)
+        wanted = Near(fingerprint, distance, **options).for_field(column)
         compiler = self.query.get_compiler(using=self.db)
         resolved = wanted.resolve_expression(self.query)
         sql, parameters = resolved.call("claim", column, compiler)
@@ -200,7 +206,7 @@ class SimhashQuerySet(models.QuerySet):
             if cursor.fetchone() is None:
                 return None
         # Another statement sees the rows that were committed while the claim waited.
-        return self.near(field, wanted.query, distance, scope=scope).first()
+        return self.near(field, wanted.query, distance, scope=query.scope).first()
 
     claim.alters_data = True  # type: ignore[attr-defined]
 

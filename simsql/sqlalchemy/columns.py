@@ -128,19 +128,14 @@ def is_similar(searched: ColumnElement[Any], query: RowQuery) -> list[ColumnElem
     if query.similarity is None:
         return []
     sources = searched.type.sources if isinstance(searched.type, Bits64) else None
-    if sources is None or len(sources.weights) > 1:
-        raise ArgumentError(
-            f"{searched} has {'no source' if sources is None else 'several sources'}, so similarity= has no single"
-            " text to compare: filter by the .similarity(text=...) of a sketch column"
-        )
-    ((name, _),) = sources.weights
+    name = query.compared_source(sources, searched)
     table = root_column(searched).table
     sketched = [
         column
         for column in table.columns
         if isinstance(column.type, Sketch)
         and column.type.sources is not None
-        and column.type.sources.names == sources.names
+        and column.type.sources.names == (name,)
     ]
     if not sketched:
         raise ArgumentError(

@@ -24,6 +24,7 @@ from simsql.django import (
     SimhashField,
     SimhashIndex,
     SimhashQuerySet,
+    SketchField,
     engine_of,
 )
 from simsql.errors import UsageError
@@ -246,10 +247,12 @@ def test_makemigrations_sees_what_has_changed():
 def test_migrations_are_written_with_plain_values():
     migration = migrations.Migration("0001", "pages")
     field = SimhashField(source={"title": 3, "body": 1}, recipe=TRIGRAMS)
+    sketch = SketchField(source="body")
     index = SimhashIndex("fingerprint", distance=7, scope=["owner"], storage="expression", name="near")
     migration.operations = [
         InstallSimsql(),
         migrations.AddField("page", "fingerprint", field),
+        migrations.AddField("page", "sketch", sketch),
         KeepSimhashIndex([BuildSimhashIndex("page", index)]),
     ]
     text = MigrationWriter(migration, include_header=False).as_string()
@@ -258,7 +261,8 @@ def test_migrations_are_written_with_plain_values():
     copies = scope["Migration"].operations
     assert copies[1].field.deconstruct() == field.deconstruct()
     assert copies[1].field.recipe == TRIGRAMS
-    assert copies[2].database_operations[0].index == index
+    assert copies[2].field.deconstruct() == sketch.deconstruct()
+    assert copies[3].database_operations[0].index == index
     assert (
         "simsql.django.SimhashField(blank=True, editable=False, null=True, recipe='words3-log-1', source={" in text
     )
@@ -337,6 +341,8 @@ def test_checks_name_what_is_wrong():
     class Wrong(models.Model):
         fingerprint = SimhashField(source={"title": 1, "nothing": 1, "data": 1})
         again = SimhashField(source="title", null=False)
+        sketch = SketchField(source="text")
+        text = models.TextField()
         title = models.TextField()
         data = models.JSONField()
 
@@ -350,6 +356,9 @@ def test_checks_name_what_is_wrong():
     ]
     assert "must allow nulls" in found["simsql.E002"]
     assert "psycopg 3" in found["simsql.E003"]
+    assert "no SimhashField of its own with the source 'text'" in found["simsql.E004"]
+    with pytest.raises(TypeError, match="that of one text"):
+        SketchField(source={"title": 1})
     for arguments in ({"source": {}}, {"source": {"title": 0}}):
         with pytest.raises(ValueError, match=r"source must name|weight"):
             SimhashField(**arguments)

@@ -9,9 +9,9 @@ import pytest
 from django.db import DataError, connection, connections, transaction
 from django.db.models import Count, Exists, F, OuterRef, Q, Subquery
 from django.db.models.expressions import RawSQL
-from library.models import Article, Author, Essay, Headline, Note, Picture
+from library.models import Article, Author, Essay, Headline, Leaf, Memo, Note, Page, Picture
 
-from simsql import simhash
+from simsql import DEFAULT_RECIPE, Recipe, estimate_similarity, simhash, sketch
 from simsql.database.transfer import from_bigint
 from simsql.django import HammingDistance, Near, search_index
 from simsql.errors import UsageError
@@ -168,6 +168,34 @@ def test_a_scope_confines_searches(in_test_case):
         list(Note.objects.near("fingerprint", 1))
 
 
+def test_only_rows_with_similar_sketches_are_found(in_test_case):
+    words = [f"word{number}" for number in range(60)]
+    # Every row has the same words, so they are near; only the order differs.
+    bodies = [" ".join([*words[part:], *words[:part]]) for part in (0, 1, 30)] + [" ".join(words[::-1])]
+    Page.objects.bulk_create(Page(body=body) for body in [*bodies, None])
+    text, counts = bodies[0].upper(), []
+    for least in (0, 0.6, 0.85, 1):
+        alike = {body for body in bodies if estimate_similarity(sketch(body), sketch(text)) >= least}
+        query = {"text": text, "distance": 40, "similarity": least}
+        assert {page.body for page in Page.objects.near("fingerprint", **query)} == alike
+        assert {page.body for page in Page.objects.filter(fingerprint__near=Near(**query))} == alike
+        counts.append(len(alike))
+    assert counts == [4, 3, 2, 1]
+    leaf = Leaf.objects.create(body=text)
+    assert Leaf.objects.near("fingerprint", text=text, distance=40, similarity=1).get() == leaf
+    assert not Page.objects.near("fingerprint", text={"body": None}, similarity=0).exists()
+    Page.objects.filter(pk=leaf.pk).update(sketch=None)
+    assert not Leaf.objects.near("fingerprint", text=text, similarity=0).exists()
+
+
+def test_the_recipe_of_a_search_is_that_of_the_field(in_test_case):
+    articles()
+    found = Article.objects.near("fingerprint", text=TEXTS[0], recipe=DEFAULT_RECIPE, distance=0)
+    assert found.get().body == TEXTS[0]
+    with pytest.raises(UsageError, match=r"library\.Article\.fingerprint has the recipe words12-log-1, not"):
+        Article.objects.near("fingerprint", text=TEXTS[0], recipe=Recipe(shingles=(3,)))
+
+
 def test_distances_of_other_expressions(in_test_case):
     Picture.objects.create(hash=2**64 - 1)
     rows = Picture.objects.annotate(bits=HammingDistance("hash", 2**63), same=HammingDistance("hash", F("hash")))
@@ -183,6 +211,16 @@ def test_distances_of_other_expressions(in_test_case):
         (lambda: Article.objects.near("fingerprint", 1, 65), "distance must be between 0 and 64, not 65"),
         (lambda: Article.objects.near("fingerprint", 2**64).exists(), "is not a fingerprint"),
         (lambda: Article.objects.near("fingerprint", text={"title": "x"}), "text= names 'title', but the sources"),
+        (lambda: Page.objects.near("fingerprint", 1, similarity=0.5), "there is no text: pass text="),
+        (lambda: Page.objects.near("fingerprint", text="a", similarity=2), "between 0 and 1, not 2"),
+        (lambda: Page.objects.near("plain", text="a", similarity=0.5), "library.Page.plain has no source"),
+        (
+            lambda: Memo._base_manager.filter(
+                fingerprint__near=Near(text={"title": "a", "text": "b"}, similarity=0.5)
+            ),
+            "has several sources",
+        ),
+        (lambda: Article.objects.near("fingerprint", text="a", similarity=0.5), r"SketchField\(source='body'\)"),
         (lambda: Picture.objects.near("hash", text="x"), "the id phash64 is not enough to fingerprint texts"),
     ],
 )

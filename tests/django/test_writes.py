@@ -10,9 +10,9 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection, connections, transaction
 from django.db.models import F, Value
 from django.db.models.functions import Concat, Upper
-from library.models import Article, Essay, Headline, Memo, Note, Picture
+from library.models import Article, Essay, Headline, Memo, Note, Page, Picture
 
-from simsql import Recipe, simhash
+from simsql import Recipe, simhash, sketch
 from simsql.database import recipes
 from simsql.django import SimhashQuerySet, search_index
 from simsql.errors import UsageError
@@ -210,7 +210,8 @@ def test_other_writes_leave_null_for_a_backfill(write):
     assert stored(article) is None
     assert backfill() == (
         "library.Article.fingerprint: fingerprinted 1 rows\n"
-        "library.Memo.fingerprint: fingerprinted 0 rows\nlibrary.Note.fingerprint: fingerprinted 0 rows\n"
+        "library.Memo.fingerprint: fingerprinted 0 rows\nlibrary.Page.fingerprint: fingerprinted 0 rows\n"
+        "library.Note.fingerprint: fingerprinted 0 rows\n"
     )
     article.refresh_from_db()
     assert article.fingerprint == stored(article) == simhash(article.body)
@@ -271,6 +272,34 @@ def test_children_of_a_model_follow_its_text():
     essay.body = OTHER
     essay.save(update_fields=["body"])
     assert Article.objects.get().fingerprint == simhash(OTHER)
+
+
+@pytest.mark.parametrize("write", [save, save_fields, change_objects, upsert, update_or_create])
+def test_a_sketch_follows_the_text_beside_its_fingerprint(write, monkeypatch):
+    monkeypatch.setitem(globals(), "Article", Page)
+    page = Page.objects.create(body=ZEN)
+    for text in (ZEN, OTHER):
+        read = Page.objects.get(pk=page.pk)
+        assert (read.body, read.fingerprint, read.sketch) == (text, simhash(text), sketch(text))
+        write(page)
+
+
+def test_a_stale_sketch_is_not_found_and_backfilled():
+    page = Page.objects.create(body=ZEN)
+    Page.objects.create(body="?")
+    Page._base_manager.update(body=OTHER)
+    assert not Page.objects.near("fingerprint", text=ZEN, similarity=0).exists()
+    assert backfill("library.Page") == "library.Page.fingerprint: fingerprinted 2 rows, 2 sketched\n"
+    page.refresh_from_db()
+    assert (page.fingerprint, page.sketch) == (simhash(OTHER), sketch(OTHER))
+
+
+def test_other_sketches_are_not_mixed_with_those_of_this_version(monkeypatch):
+    monkeypatch.setattr(recipes, "_REMEMBER", 0)
+    with connection.cursor() as cursor:
+        cursor.execute("""COMMENT ON COLUMN library_page."Sketched" IS 'minhash128-1'""")
+    with pytest.raises(UsageError, match=r"library_page\.Sketched has the sketches minhash128-1, which"):
+        Page.objects.create(body=ZEN)
 
 
 def test_what_is_assigned_is_overwritten_or_written_without_a_source():

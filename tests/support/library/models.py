@@ -1,8 +1,8 @@
-"""Models with fingerprints: of one text, of two with weights, in a scope, and not from texts."""
+"""Models with fingerprints: of one text, of two with weights, beside a sketch, in a scope, and not from texts."""
 
 from django.db import models
 
-from simsql.django import SimhashField, SimhashIndex, SimhashQuerySet
+from simsql.django import SimhashField, SimhashIndex, SimhashQuerySet, SketchField
 
 
 class Author(models.Model):
@@ -39,6 +39,23 @@ class Memo(models.Model):
     class Meta:
         db_table = "Odd memo's table"
         indexes = [SimhashIndex("fingerprint")]
+
+
+class Page(models.Model):
+    """With a sketch beside the fingerprint."""
+
+    body = models.TextField(null=True)
+    fingerprint = SimhashField(source="body")
+    sketch = SketchField(source="body", db_column="Sketched")
+    plain = SimhashField()
+    objects = SimhashQuerySet.as_manager()
+
+    class Meta:
+        indexes = [SimhashIndex("fingerprint", distance=40)]
+
+
+class Leaf(Page):
+    number = models.IntegerField(default=1)
 
 
 class Note(models.Model):

@@ -1,4 +1,4 @@
-"""`manage.py simsql_backfill`: compute the fingerprints that rows lack."""
+"""`manage.py simsql_backfill`: compute the fingerprints and sketches that rows lack."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from django.db import DEFAULT_DB_ALIAS, connections, router
 
 from simsql.database.backfill import Filled
 from simsql.django.connection import django_errors
-from simsql.django.fields import SimhashField, followers
+from simsql.django.fields import SimhashField, followers, sketch_of
 from simsql.django.queries import search_index
 from simsql.errors import SimsqlError
 from simsql.processes import usable_cores
 
 
 class Command(BaseCommand):
-    """Backfill every SimhashField with a source, in committed batches, while others read and write."""
+    """Backfill every SimhashField with a source, and its sketch, in committed batches, while others write."""
 
     help = (
         "Fingerprint the rows that have a text but no fingerprint, in committed batches, while others read and"
@@ -53,7 +53,7 @@ class Command(BaseCommand):
             for model in chosen
             if model._meta.managed and not model._meta.proxy and router.allow_migrate_model(database, model)
             for field in followers(model)
-            if field.model is model
+            if field.model is model and isinstance(field, SimhashField)
         ]
         if not found:
             names_given = " and ".join(names) or "no model"
@@ -62,6 +62,7 @@ class Command(BaseCommand):
 
     def _backfill(self, field: SimhashField, database: str, *, all_rows: bool, workers: int) -> Filled:
         columns = {field.model._meta.get_field(name).column: weight for name, weight in field.sources.weights}
+        sketch = sketch_of(field)
 
         def report(share: float) -> None:
             if self.stderr.isatty():
@@ -70,13 +71,21 @@ class Command(BaseCommand):
         try:
             with django_errors(database):
                 filled = search_index(field.model, field.name, using=database).backfill(
-                    columns, all_rows=all_rows, workers=workers, report=report
+                    columns,
+                    sketch_column=sketch and sketch.column,
+                    all_rows=all_rows,
+                    workers=workers,
+                    report=report,
                 )
         except SimsqlError as error:
             raise CommandError(f"{field}: {error}") from error
         if self.stderr.isatty():
             self.stderr.write("\r", ending="")
-        notes = ((filled.without_features, "without words"), (filled.unchanged, "up to date"))
+        notes = (
+            (filled.without_features, "without words"),
+            (filled.unchanged, "up to date"),
+            (filled.sketched, "sketched"),
+        )
         details = "".join(f", {count:,} {what}" for count, what in notes if count)
         self.stdout.write(f"{field}: fingerprinted {filled.written:,} rows{details}")
         return filled
