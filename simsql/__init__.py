@@ -22,15 +22,9 @@ if TYPE_CHECKING:
     )
     from simsql.hamming import (
         Design,
-        fewest_tables,
         find_clusters,
         find_pairs,
         hamming_distance,
-        longest_prefix,
-        pair_buckets,
-        pair_tasks,
-        pairs_in_buckets,
-        pairs_of_task,
         plan,
     )
 
@@ -43,15 +37,9 @@ __all__ = [
     "SimsqlError",
     "UsageError",
     "estimate_similarity",
-    "fewest_tables",
     "find_clusters",
     "find_pairs",
     "hamming_distance",
-    "longest_prefix",
-    "pair_buckets",
-    "pair_tasks",
-    "pairs_in_buckets",
-    "pairs_of_task",
     "plan",
     "simhash",
     "simhash_many",

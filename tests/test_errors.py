@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import Column, MetaData, Table, create_engine
 from sqlalchemy.orm import Session
 
-from simsql import SimsqlError, UsageError, fewest_tables, find_clusters, find_pairs, longest_prefix, plan
+from simsql import SimsqlError, UsageError, find_clusters, find_pairs, plan
 from simsql.database import (
     IndexSpec,
     SearchIndex,
@@ -17,7 +17,7 @@ from simsql.database import (
     set_default_index,
     uninstall_schema,
 )
-from simsql.hamming import default_design, find_matches
+from simsql.hamming import default_design, fewest_tables, find_matches, longest_prefix
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, claim, clusters, near, near_many, pairs
 
 COLUMN = Table("article", MetaData(), Column("fingerprint", Fingerprint())).c.fingerprint

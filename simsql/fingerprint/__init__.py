@@ -25,7 +25,8 @@ from simsql.fingerprint.comparisons import compare_documents as compare_document
 from simsql.fingerprint.comparisons import compare_pairs as compare_pairs
 from simsql.fingerprint.comparisons import documents_of as documents_of
 from simsql.fingerprint.comparisons import pairs_of as pairs_of
-from simsql.fingerprint.documents import count_documents, simhash, simhash_many, simhash_parts
+from simsql.fingerprint.documents import count_documents as count_documents
+from simsql.fingerprint.documents import simhash, simhash_many, simhash_parts
 from simsql.fingerprint.documents import simhash_batches as simhash_batches
 from simsql.fingerprint.documents import simhash_items as simhash_items
 from simsql.fingerprint.documents import simhash_items_with_sketches as simhash_items_with_sketches
@@ -50,7 +51,8 @@ from simsql.fingerprint.sketches import sketch_distance as sketch_distance
 from simsql.fingerprint.sketches import sketches_of_tokens as sketches_of_tokens
 from simsql.fingerprint.utf8 import TokenLists as TokenLists
 from simsql.fingerprint.vote import Fingerprints as Fingerprints
-from simsql.fingerprint.vote import majority, simhash_features, simhash_rows
+from simsql.fingerprint.vote import majority, simhash_features
+from simsql.fingerprint.vote import simhash_rows as simhash_rows
 from simsql.processes import map_in_processes as map_in_processes
 
 __all__ = [
@@ -59,7 +61,6 @@ __all__ = [
     "Pattern",
     "Recipe",
     "Tokenizer",
-    "count_documents",
     "estimate_similarity",
     "html_parts",
     "majority",
@@ -69,7 +70,6 @@ __all__ = [
     "simhash_html",
     "simhash_many",
     "simhash_parts",
-    "simhash_rows",
     "similarity",
     "similarity_many",
     "sketch",

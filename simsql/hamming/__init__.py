@@ -4,34 +4,31 @@ Depends only on NumPy, not on a database. Fingerprints are unsigned 64-bit integ
 `numpy.uint64`. The other packages of simsql also import names from here that are not in `__all__`.
 """
 
-from simsql.hamming._join import PairTask
+from simsql.hamming._join import PairTask as PairTask
 from simsql.hamming._join import expected_seconds as expected_seconds
-from simsql.hamming.design import Costs, Design
+from simsql.hamming.design import Costs as Costs
+from simsql.hamming.design import Design
 from simsql.hamming.match import find_matches
-from simsql.hamming.pairs import connected_components, find_clusters, find_pairs, hamming_distance
+from simsql.hamming.pairs import connected_components as connected_components
+from simsql.hamming.pairs import find_clusters, find_pairs, hamming_distance
 from simsql.hamming.planner import Choice as Choice
 from simsql.hamming.planner import Nesting as Nesting
 from simsql.hamming.planner import Plan as Plan
-from simsql.hamming.planner import default_design, fewest_tables, longest_prefix, plan
-from simsql.hamming.skew import PrefixSample
-from simsql.hamming.tasks import pair_buckets, pair_tasks, pairs_in_buckets, pairs_of_task
+from simsql.hamming.planner import default_design, plan
+from simsql.hamming.planner import fewest_tables as fewest_tables
+from simsql.hamming.planner import longest_prefix as longest_prefix
+from simsql.hamming.skew import PrefixSample as PrefixSample
+from simsql.hamming.tasks import pair_buckets as pair_buckets
+from simsql.hamming.tasks import pair_tasks as pair_tasks
+from simsql.hamming.tasks import pairs_in_buckets as pairs_in_buckets
+from simsql.hamming.tasks import pairs_of_task as pairs_of_task
 
 __all__ = [
-    "Costs",
     "Design",
-    "PairTask",
-    "PrefixSample",
-    "connected_components",
     "default_design",
-    "fewest_tables",
     "find_clusters",
     "find_matches",
     "find_pairs",
     "hamming_distance",
-    "longest_prefix",
-    "pair_buckets",
-    "pair_tasks",
-    "pairs_in_buckets",
-    "pairs_of_task",
     "plan",
 ]

@@ -7,8 +7,7 @@ from math import comb
 import pytest
 from hamming_samples import PAPER
 
-from simsql import Design, fewest_tables, longest_prefix, plan
-from simsql.hamming import Costs
+from simsql.hamming import Costs, Design, fewest_tables, longest_prefix, plan
 from simsql.hamming.blocks import block_masks
 from simsql.hamming.design import DEFAULT_COSTS
 from simsql.hamming.planner import KEY_BYTES, default_design

@@ -9,8 +9,7 @@ from hamming_samples import WORD, near, random_words
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql import find_pairs, pair_buckets, pair_tasks, pairs_in_buckets, pairs_of_task
-from simsql.hamming import _join, _sketches
+from simsql.hamming import _join, _sketches, find_pairs, pair_buckets, pair_tasks, pairs_in_buckets, pairs_of_task
 from simsql.hamming.blocks import block_masks
 
 NONE = np.empty((0, 2), dtype=np.uint64)

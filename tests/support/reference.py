@@ -34,8 +34,9 @@ PUBLIC = {
 }
 _INDEX = """# Names in Python
 
-Every function and class that you can import, and the types that they return. Packages that are not listed here
-are for simsql itself and change without notice, except those for [other engines](../../explanation/scale.md).
+Every function and class that you can rely on, and the types that they return. Other names and packages, also those
+that a page shows, are for simsql itself and change without notice, except those for
+[other engines](../../explanation/scale.md).
 
 | package | contents |
 |---|---|
