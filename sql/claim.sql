@@ -89,8 +89,9 @@ SELECT r.id AS index_id,
   FROM simsql.registry AS r
   JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
  CROSS JOIN simsql._claim_secret AS s
- -- Columns are identified by number, as in the policy of key tables: another column may take over the name. A
- -- scope has at most four. Without key tables, the search itself reads the columns by name.
+ -- The companion trigger has the numbers of the fingerprint column and of up to four scope columns, as the policy of
+ -- key tables uses them: another column may take over a name. Without key tables there is no such trigger, and the
+ -- search itself reads the columns by name.
  WHERE (SELECT pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
           FROM pg_catalog.pg_class AS c WHERE c.oid = r.table_id)
    AND coalesce(

@@ -303,7 +303,7 @@ DECLARE
     variable record;
     value text;
     decision record;
-    pays boolean := true;
+    probing_pays boolean := true;
     strategy text;
     statement text;
     execution text;
@@ -320,9 +320,10 @@ BEGIN
     END LOOP;
     decision := simsql._search_decision(index, values_of_scope);
     IF asked > decision.probed_up_to THEN
-        EXECUTE 'SELECT coalesce(' || decision.pays || ', false)' INTO pays USING fingerprint, asked, scope;
+        EXECUTE format('SELECT coalesce(%s, false)', decision.probing_pays)
+           INTO probing_pays USING fingerprint, asked, scope;
     END IF;
-    strategy := CASE WHEN NOT pays THEN 'scan'
+    strategy := CASE WHEN NOT probing_pays THEN 'scan'
                      WHEN asked <= decision.exact_up_to THEN 'exact' ELSE 'probes' END;
     RETURN NEXT format('strategy: %s, radius: %s', strategy,
                        simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, asked));

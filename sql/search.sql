@@ -129,7 +129,8 @@ $$;
 -- stops as soon as probing begins to pay. So it costs less than the scan that it saves, and neither old
 -- statistics nor uneven keys can mislead it.
 CREATE OR REPLACE FUNCTION simsql._search_decision(
-    index simsql.registry, variables jsonb, OUT exact_up_to integer, OUT probed_up_to integer, OUT pays text)
+    index simsql.registry, variables jsonb, OUT exact_up_to integer, OUT probed_up_to integer,
+    OUT probing_pays text)
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -141,8 +142,9 @@ BEGIN
      WHERE simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, d) <= 0;
     SELECT min(d) - 1 INTO probed_up_to FROM generate_series(0, 64) AS d
      WHERE coalesce(scan_below[d + 1] > 1000, true);
-    pays := simsql._render(
-        coalesce(CASE WHEN index.scope_columns <> '{}' THEN reads ->> 'pays_in_scope' END, reads ->> 'pays'),
+    probing_pays := simsql._render(
+        coalesce(CASE WHEN index.scope_columns <> '{}' THEN reads ->> 'probing_pays_in_scope' END,
+                 reads ->> 'probing_pays'),
         '{}', simsql._parts(index, NULL, variables)
               || jsonb_build_object('least_rows', format('(%L::bigint[])[$2 + 1]', scan_below)));
 END
@@ -209,7 +211,7 @@ DECLARE{constants}{flips}{candidates}
     probing boolean := true;
 BEGIN
     IF $2 > {probed_up_to} THEN
-        probing := {pays};
+        probing := {probing_pays};
     END IF;
     IF NOT coalesce(probing, false) THEN
         RETURN QUERY SELECT * FROM simsql.scan_{id}($1, $2{scope});
@@ -220,7 +222,7 @@ END$body$, jsonb_build_object(
         'constants', declared ->> 'constants', 'flips', declared ->> 'flips', 'id', index.id,
         'candidates', CASE WHEN reads ? 'candidates' THEN E'\n    candidates bigint[];' END,
         'scope', CASE WHEN scoped THEN ', $3' END,
-        'probed_up_to', decision -> 'probed_up_to', 'pays', decision ->> 'pays',
+        'probed_up_to', decision -> 'probed_up_to', 'probing_pays', decision ->> 'probing_pays',
         'search', simsql._render(CASE WHEN reads ? 'candidates' THEN $body$    IF $2 <= {exact_up_to} THEN
         candidates := ARRAY({exact});
     END IF;

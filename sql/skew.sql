@@ -64,7 +64,7 @@ BEGIN
     <<measured>>
     BEGIN
         LOOP
-            -- (Citus mistakes the type of a parameter here.)
+            -- The share is part of the statement: Citus infers a wrong type for a parameter of TABLESAMPLE.
             EXECUTE simsql._render(reads ->> 'sample', jsonb_build_object('percent', percent),
                                    simsql._parts(index, NULL))
                INTO sampled;

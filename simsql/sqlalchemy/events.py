@@ -40,7 +40,8 @@ def _on_attribute(class_: type, key: str, _: object) -> None:
         if mapper.configured:
             follower.attach(mapper, class_)
         else:
-            # Late, so that listeners of the application that change a source have come first.
+            # Listeners are called in the order in which they were attached. Those of the application, which may
+            # change a source, are attached before its mappers are configured.
             event.listen(mapper, "mapper_configured", follower.attach)
 
 

@@ -185,7 +185,7 @@ $$;
 --   candidates, skip  only if the storage may hold copies, or fingerprints without rows: the statement that
 --                     collects up to {candidate_limit} candidates from {source}, for `matches` to check, and
 --                     a branch that skips copies
---   pays              whether the index, or its scope, has {least_rows}; `pays_in_scope` if that differs
+--   probing_pays      whether the index, or its scope, has {least_rows}; `probing_pays_in_scope` if that differs
 --   flips             what stands for {flips} in a branch with the key {key}
 --   settings          the settings of a search function, if they differ
 --   batch             the statement of one permutation of a batch; r.fp is a query and r.fingerprint its match

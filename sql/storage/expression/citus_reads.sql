@@ -30,7 +30,7 @@ AS $$
  WHERE bit_count((t.{"column"} # $1)::bit(64)) <= $2{scope_of_rows}
    AND ({source}) AND {guard}
  ORDER BY distance, fingerprint$sql$,
-    'pays', '{least_rows} <= 1000000',
+    'probing_pays', '{least_rows} <= 1000000',
     'size', $sql$SELECT simsql._citus_size({id}, {'scope'}, $1)$sql$,
     'count', $sql$
         SELECT count(*)

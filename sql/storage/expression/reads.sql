@@ -37,7 +37,7 @@ AS $$
  WHERE {guard}
  ORDER BY m.distance, m.fingerprint$sql$,
     -- The table may be partitioned, so only counting tells its rows.
-    'pays', $sql${least_rows} IS NOT NULL
+    'probing_pays', $sql${least_rows} IS NOT NULL
         AND EXISTS (SELECT FROM {rows} AS t
                      WHERE t.{"column"} IS NOT NULL{scope_of_rows} AND {guard} OFFSET {least_rows} - 1)$sql$,
 

@@ -69,8 +69,8 @@ AS $$
  WHERE {guard}
  ORDER BY m.distance, m.fingerprint$sql$,
     -- A key takes 36 bytes.
-    'pays', $sql$pg_relation_size('simsql.keys_{id}_0') / 36 >= {least_rows}$sql$,
-    'pays_in_scope', $sql${least_rows} IS NOT NULL
+    'probing_pays', $sql$pg_relation_size('simsql.keys_{id}_0') / 36 >= {least_rows}$sql$,
+    'probing_pays_in_scope', $sql${least_rows} IS NOT NULL
         AND EXISTS (SELECT FROM simsql.keys_{id}_0 AS k
                      WHERE true{scope_of_keys} OFFSET {least_rows} - 1)$sql$,
 

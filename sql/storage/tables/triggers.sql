@@ -120,7 +120,7 @@ BEGIN
         $sql$, '{}', shared));
     FOREACH event IN ARRAY '{insert,update}'::text[] LOOP
         name := format('add_on_%s_%s', event, index.id);
-        added := CASE event
+        added := CASE event  -- pg_am has the new rows, pg_amop the old ones: see the top of this file
             WHEN 'insert' THEN $sql$
                 SELECT {distinct}{n_scope}n.{"column"} AS fp
                   FROM pg_am AS n WHERE n.{"column"} IS NOT NULL{n_in_a_scope}$sql$
@@ -237,6 +237,7 @@ AS $$
            t.fires::"char"
       FROM (VALUES
            ('insert', 'insert', 'A',
+            -- Names of the catalogue, so that no relation of others can take their place: see the top of this file.
             'AFTER INSERT ON {table} REFERENCING NEW TABLE AS pg_am FOR EACH STATEMENT'),
            ('update', 'update', 'A',
             'AFTER UPDATE ON {table} REFERENCING OLD TABLE AS pg_amop NEW TABLE AS pg_am FOR EACH STATEMENT'),
