@@ -4,7 +4,6 @@
 -- in two schemas, or change. No function depends on the user's table or its row type, so DROP TABLE keeps
 -- working.
 
-
 -- Citus would create it on every node, which it refuses after it has created B-trees in the same transaction.
 CREATE OR REPLACE FUNCTION simsql._create_function(
     name text, arguments text, head text, settings text[], body text)

@@ -278,11 +278,13 @@ CREATE OR REPLACE FUNCTION simsql._searched_index(table_name regclass, column_na
 RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
+DECLARE
+    name constant text := table_name;  -- before somebody else drops it
 BEGIN
     IF NOT simsql._locks_at_once(table_name) THEN
         PERFORM simsql._wait_for(table_name);
         IF simsql._takes_snapshots() THEN
-            RAISE EXCEPTION 'simsql: the search has waited for table %, which another session had locked', table_name
+            RAISE EXCEPTION 'simsql: the search has waited for table %, which another session had locked', name
                 USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Search again.';
         END IF;
     END IF;

@@ -14,6 +14,12 @@ DECLARE
     prefix constant text := 'simsql_' || index.id || '_';
     firing constant text[] := ARRAY[prefix || 'column!', prefix || 'insertA', prefix || 'no_parent!',
                                     prefix || 'replicaR', prefix || 'updateA'];
+    keys constant text := format('simsql.keys_%s_0', index.id);
+    class constant regclass := to_regclass(keys);
+    -- Than the one that create_index makes.
+    has_other_policies constant boolean := class IS NOT NULL AND (
+        SELECT array_agg((p.polname, p.polcmd, p.polpermissive, p.polroles)::text)
+          FROM pg_policy AS p WHERE p.polrelid = class) IS DISTINCT FROM ARRAY['(readers,r,t,{0})'];
     faults simsql._fault[] := '{}';
 BEGIN
     IF simsql._is_distributed(index.table_id) THEN
@@ -45,41 +51,11 @@ BEGIN
              CROSS JOIN LATERAL (SELECT (t.tgqual IS NULL) <> (d.fires IS NOT NULL)) AS s (has_other_condition)
              WHERE t.oid IS NULL OR s.has_other_condition OR t.tgenabled <> d.fires);
     END IF;
-    faults := faults || simsql._key_table_faults(index);
-    -- Writes through a parent table fire only the statement triggers of the parent.
-    IF EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = index.table_id)
-       OR EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = index.table_id)
-    THEN
-        faults := faults || ('table has a parent or a child', actual.table_name,
-                             'table has a parent or a child', 'refuses',
-                             format('table %s became part of an inheritance tree after its simhash index was '
-                                    'created', index.table_id),
-                             'Rows written through another table are not indexed:',
-                             'detach the table, then ' || repair)::simsql._fault;
-    END IF;
-    RETURN faults;
-END
-$$;
-
--- The faults of the first key table, which stands for all: searches refuse the index without it.
-CREATE OR REPLACE FUNCTION simsql._key_table_faults(index simsql.registry) RETURNS simsql._fault[]
-LANGUAGE plpgsql STABLE
-AS $$
-DECLARE
-    keys constant text := format('simsql.keys_%s_0', index.id);
-    repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
-    class constant regclass := to_regclass(keys);
-    -- Than the one that create_index makes.
-    has_other_policies constant boolean := (
-        SELECT array_agg((p.polname, p.polcmd, p.polpermissive, p.polroles)::text)
-          FROM pg_policy AS p WHERE p.polrelid = class) IS DISTINCT FROM ARRAY['(readers,r,t,{0})'];
-    faults simsql._fault[] := '{}';
-BEGIN
+    -- The first key table stands for all.
     IF class IS NULL THEN
-        RETURN ARRAY[('key table missing', keys, 'damaged', 'refuses',
-                      format('the table %s of the simhash index on %s(%I) is missing',
-                             keys, index.table_id, index.column_name),
-                      'Build the index again:', repair)::simsql._fault];
+        faults := faults || ('key table missing', keys, 'damaged', 'refuses',
+                             format('the table %s of the simhash index on %s is missing', keys, at),
+                             'Build the index again:', repair)::simsql._fault;
     END IF;
     -- ALTER TABLE SET LOGGED leaves it unlogged: a crash would empty it but keep the rows.
     IF EXISTS (SELECT FROM pg_class AS k
@@ -92,15 +68,25 @@ BEGIN
                              'Make its key tables logged too:', repair)::simsql._fault;
     END IF;
     -- Under other policies, readers would miss keys, or see keys that they may not.
-    IF NOT (SELECT c.relrowsecurity FROM pg_class AS c WHERE c.oid = class)
+    IF has_other_policies OR NOT (SELECT c.relrowsecurity FROM pg_class AS c WHERE c.oid = class)
        OR NOT has_table_privilege('public', class, 'SELECT')
-       OR has_other_policies
     THEN
         faults := faults || ('policy altered', keys, 'damaged',
                              CASE WHEN row_security_active(class) AND has_other_policies
                                   THEN 'refuses' ELSE 'may miss rows' END,
                              format('the row-level security of %s has been altered', keys),
                              'Restore it:', repair)::simsql._fault;
+    END IF;
+    -- Writes through a parent table fire only the statement triggers of the parent.
+    IF EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = index.table_id)
+       OR EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = index.table_id)
+    THEN
+        faults := faults || ('table has a parent or a child', actual.table_name,
+                             'table has a parent or a child', 'refuses',
+                             format('table %s became part of an inheritance tree after its simhash index was '
+                                    'created', index.table_id),
+                             'Rows written through another table are not indexed:',
+                             'detach the table, then ' || repair)::simsql._fault;
     END IF;
     RETURN faults;
 END
