@@ -23,7 +23,7 @@ DECLARE
     x integer;
     y integer;
 BEGIN
-    IF NOT simsql._locks_at_once(table_name) THEN
+    IF NOT simsql._sees_rows(table_name) THEN
         RETURN QUERY
         SELECT m.* FROM simsql._again(table_name, format('clusters(%L, %L, %L, %L)', table_name::oid, distance, column_name,
                                                          scope)) AS m (cluster bigint, fingerprint bigint);

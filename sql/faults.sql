@@ -221,7 +221,7 @@ LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
     -- The snapshot may be older than the upgrade that has stamped it.
-    IF index.storage = 'tables' AND index.stamped_by IS NULL
+    IF index.storage = 'tables' AND index.stamp_id IS NULL
        AND (simsql._is_stamped(index.id) OR NOT simsql._takes_snapshots())
     THEN
         PERFORM simsql._refuse_changed(index.table_id, 'simsql was upgraded');

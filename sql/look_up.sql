@@ -116,7 +116,7 @@ BEGIN
                                     'Or make one the default: SELECT simsql.set_default_index(%L, %L);',
                                     array_to_string(columns, ', '), table_name, columns[1]);
     END;
-    IF NOT simsql._is_complete(index.id, index.stamped_by)
+    IF NOT simsql._is_complete(index.id, index.stamp_id)
        OR to_regprocedure('simsql.search_' || index.id || CASE index.scope_columns WHEN '{}' THEN '(bigint,integer)'
                           ELSE '(bigint,integer,jsonb)' END) IS NULL
     THEN
@@ -166,7 +166,10 @@ BEGIN
                             OR (keys_plan #>> '{0,Plan,Filter}' ~ '^(\(InitPlan \d+\)\.col1|\$\d+)$') IS NOT TRUE;
         END LOOP;
     END IF;
+    -- COPY FREEZE fills a new file with rows that every snapshot sees, unlike their keys.
     IF types <> index.scope_types OR is_rewritten OR has_policies
+       OR index.storage = 'tables' AND EXISTS (
+           SELECT FROM pg_class AS c WHERE c.oid = index.table_id AND c.relfilenode <> pg_relation_filenode(c.oid))
        OR EXISTS (SELECT FROM unnest((index.stamp).numbers) WITH ORDINALITY AS n (number, place)
                    WHERE simsql._column_name(index.table_id, n.number)
                          IS DISTINCT FROM ((index.stamp).columns[n.place]).name)
@@ -184,10 +187,37 @@ CREATE OR REPLACE FUNCTION simsql._takes_snapshots() RETURNS boolean
 LANGUAGE sql STABLE
 RETURN current_setting('transaction_isolation') IN ('read committed', 'read uncommitted');
 
--- Locks the table of a search, as reading it will, and returns whether that was possible without waiting. Otherwise
--- another session may have emptied, replaced or filled it meanwhile: a plain SELECT takes its snapshot afterwards, but
--- that of a function is older. Whoever may read columns alone cannot call LOCK, so a wait of less than a millisecond
--- goes unnoticed. Citus would lock the table on every node.
+-- Whether a table, or a part of it, was emptied, rewritten, dropped or detached after the snapshot of the caller, which
+-- sees neither the rows of before nor those of now. VACUUM FULL and CLUSTER count, too, which keep all rows visible.
+CREATE OR REPLACE FUNCTION simsql._is_rewritten(table_id regclass) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN EXISTS (
+        WITH RECURSIVE tree (id) AS (
+            SELECT table_id::oid
+             UNION
+            SELECT i.inhrelid FROM tree AS t JOIN pg_inherits AS i ON i.inhparent = t.id)
+        SELECT FROM tree AS t JOIN pg_class AS c ON c.oid = t.id
+         WHERE c.relfilenode <> coalesce(pg_relation_filenode(c.oid), 0)
+            OR c.relispartition AND pg_partition_root(c.oid) IS DISTINCT FROM pg_partition_root(table_id));
+END
+$$;
+
+-- Locks the table of a search, as reading it will, and returns whether the snapshot of the caller sees its rows. Another
+-- session may have emptied, replaced or filled it while this waited for the lock, or since the statement began: a plain
+-- SELECT locks all its tables first, and takes its snapshot afterwards.
+CREATE OR REPLACE FUNCTION simsql._sees_rows(table_name regclass) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN simsql._locks_at_once(table_name)
+           AND NOT (simsql._takes_snapshots() AND simsql._is_rewritten(table_name));
+END
+$$;
+
+-- Locks a table, and returns whether that was possible without waiting. Whoever may read columns alone cannot call LOCK, so
+-- a wait of less than a millisecond goes unnoticed. Citus would lock the table on every node.
 CREATE OR REPLACE FUNCTION simsql._lock_at_once(table_name text) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -273,7 +303,8 @@ CREATE OR REPLACE FUNCTION simsql._column_name(table_id oid, number smallint) RE
 LANGUAGE sql STABLE
 RETURN (pg_identify_object_as_address('pg_class'::regclass, table_id, number)).object_names[3];
 
--- Locks the table of a search, and returns the index of a column, or raises an error, also if the lock took waiting.
+-- Locks the table of a search, and returns the index of a column. Raises an error, also if the snapshot of the caller does
+-- not see the rows.
 CREATE OR REPLACE FUNCTION simsql._searched_index(table_name regclass, column_name text, scope jsonb)
 RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
@@ -281,10 +312,10 @@ AS $$
 DECLARE
     name constant text := table_name;  -- before somebody else drops it
 BEGIN
-    IF NOT simsql._locks_at_once(table_name) THEN
+    IF NOT simsql._sees_rows(table_name) THEN
         PERFORM simsql._wait_for(table_name);
         IF simsql._takes_snapshots() THEN
-            RAISE EXCEPTION 'simsql: the search has waited for table %, which another session had locked', name
+            RAISE EXCEPTION 'simsql: table % was locked or rewritten after this search began', name
                 USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Search again.';
         END IF;
     END IF;

@@ -51,15 +51,17 @@ DECLARE
     indexed_column text;
     of_index integer;
     scope_columns text[];
-    stamped_by xid8;
+    stamp_id uuid;
+    file oid;
     asked integer := distance;
     fits boolean;
     must_wait boolean := false;
     is_current constant boolean := simsql._is_current();
 BEGIN
     BEGIN
-        SELECT r.id, r.table_name, r.column_name, r.distance, r.scope_columns, r.stamped_by
-          INTO STRICT index_id, indexed_table, indexed_column, of_index, scope_columns, stamped_by
+        SELECT r.id, r.table_name, r.column_name, r.distance, r.scope_columns, r.stamp_id,
+               (SELECT c.relfilenode FROM pg_class AS c WHERE c.oid = r.table_id AND NOT c.relhassubclass)
+          INTO STRICT index_id, indexed_table, indexed_column, of_index, scope_columns, stamp_id, file
           FROM simsql.registry AS r
          WHERE r.table_id = near.table_name
            AND simsql._is_meant(r.column_name, r.is_default, near.column_name);
@@ -74,7 +76,9 @@ BEGIN
             END IF;
             PERFORM simsql._index(table_name, indexed_column);  -- the table was dropped or renamed
     END;
-    IF must_wait THEN
+    IF must_wait OR (file = pg_relation_filenode(table_name)) IS NOT TRUE
+                    AND simsql._takes_snapshots() AND simsql._is_rewritten(table_name)
+    THEN
         RETURN QUERY
         SELECT n.fingerprint, n.distance
           FROM simsql._again(table_name, format('near(%L, %L, %L, %L, %L)', table_name::oid, fingerprint, distance,
@@ -113,8 +117,8 @@ BEGIN
                 RAISE;
         END;
     END IF;
-    IF NOT simsql._is_complete(index_id, stamped_by) OR NOT simsql._takes_snapshots() THEN
-        PERFORM simsql._check_searched(index_id, table_name, stamped_by);
+    IF NOT simsql._is_complete(index_id, stamp_id) OR NOT simsql._takes_snapshots() THEN
+        PERFORM simsql._check_searched(index_id, table_name, stamp_id);
     END IF;
 END
 $$
@@ -168,7 +172,7 @@ BEGIN
         RAISE EXCEPTION 'simsql.near_rows: % is not the row type of a table', pg_typeof(row_type)
             USING ERRCODE = 'wrong_object_type', HINT = 'Pass NULL::article to search the table article.';
     END IF;
-    IF NOT simsql._locks_at_once(searched) THEN
+    IF NOT simsql._sees_rows(searched) THEN
         BEGIN
             -- Planning the next statement needs the table, so it must not be what waits.
             PERFORM simsql._wait_for(searched);
@@ -240,7 +244,7 @@ DECLARE
     index simsql.registry;
     columns text;
 BEGIN
-    IF NOT simsql._locks_at_once($1) THEN
+    IF NOT simsql._sees_rows($1) THEN
         RETURN QUERY
         SELECT d.* FROM simsql._again($1, format('_near_documents(%L, %L, %L, %L, %L, %L, %L, %L)', $1::oid, $2, $3, $4, $5,
                                                  $6, $7, $8)) AS d (fingerprint bigint, distance integer, document jsonb);

@@ -99,7 +99,7 @@ DECLARE
     of_statement bigint;
     found_matches bigint := 0;
 BEGIN
-    IF NOT simsql._locks_at_once(table_name) THEN
+    IF NOT simsql._sees_rows(table_name) THEN
         RETURN QUERY
         SELECT m.* FROM simsql._again(table_name, format('near_many(%L, %L::bigint[], %L::integer, %L, %L)', table_name::oid,
                                                          fingerprints, distance, column_name, scope))
@@ -138,7 +138,7 @@ BEGIN
             PERFORM simsql._check_now(index.id, table_name);
             PERFORM simsql._refuse_changed(table_name, sqlerrm);
     END;
-    PERFORM simsql._check_searched(index.id, table_name, index.stamped_by);
+    PERFORM simsql._check_searched(index.id, table_name, index.stamp_id);
 END
 $$;
 
@@ -163,9 +163,9 @@ DECLARE
     index record;
     queries bigint[];
 BEGIN
-    IF NOT simsql._locks_at_once(table_name)
+    IF NOT simsql._sees_rows(table_name)
        OR (SELECT c.relkind FROM pg_class AS c WHERE c.oid = query_table) IN ('r', 'p')
-          AND NOT simsql._locks_at_once(query_table)
+          AND NOT simsql._sees_rows(query_table)
     THEN
         PERFORM simsql._wait_for(table_name);
         RETURN QUERY

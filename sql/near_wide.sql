@@ -26,7 +26,7 @@ DECLARE
     conditions text[];
     are_many boolean;
 BEGIN
-    IF NOT simsql._locks_at_once(table_name) THEN
+    IF NOT simsql._sees_rows(table_name) THEN
         RETURN QUERY
         SELECT w.* FROM simsql._again(table_name, format('near_wide(%L, %L, %L, %L, %L)', table_name::oid, fingerprint, distance,
                                                          column_names, scope)) AS w (fingerprint bigint[], distance integer);
@@ -91,7 +91,7 @@ BEGIN
     RETURN QUERY EXECUTE format(
         'SELECT DISTINCT ARRAY[%s], (%s)::integer%s AND (%s) AND %2$s <= $2 ORDER BY 2, 1',
         list, bits, rows_of_table, array_to_string(conditions, ' OR ')) USING words, distance;
-    PERFORM simsql._check_searched(i.id, near_wide.table_name, i.stamped_by) FROM unnest(indexes) AS i;
+    PERFORM simsql._check_searched(i.id, near_wide.table_name, i.stamp_id) FROM unnest(indexes) AS i;
 END
 $$;
 

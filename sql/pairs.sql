@@ -9,7 +9,7 @@ DECLARE
 BEGIN
     EXECUTE simsql._render(simsql._storage_reads(index) ->> 'fingerprints', '{}', simsql._parts(index, scope))
        INTO fingerprints;
-    PERFORM simsql._check_searched(index.id, index.table_id, index.stamped_by);
+    PERFORM simsql._check_searched(index.id, index.table_id, index.stamp_id);
     RETURN fingerprints;
 END
 $$;
@@ -143,7 +143,7 @@ DECLARE
     of_statement bigint;
     found_pairs bigint := 0;
 BEGIN
-    IF NOT simsql._locks_at_once(table_name) THEN
+    IF NOT simsql._sees_rows(table_name) THEN
         RETURN QUERY
         SELECT p.* FROM simsql._again(table_name, format('pairs(%L, %L, %L, %L)', table_name::oid, distance, column_name,
                                                      scope))

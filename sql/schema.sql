@@ -112,9 +112,9 @@ CREATE TABLE simsql.registry (
     vacuumed_rows double precision,
     -- The columns that the fingerprints come from, with their weights; null if nobody has named them.
     sources     jsonb,
-    -- Written when the keys are complete, by which transaction, and on what server: see stamp.sql.
+    -- Written when the keys are complete, with an id that no other stamp has, and on what server: see stamp.sql.
     stamp       simsql._stamp,
-    stamped_by  xid8,
+    stamp_id    uuid,
     stamped_on  jsonb,
     UNIQUE (table_id, column_name)
 ) WITH (toast_tuple_target = 8160);  -- every search reads a row, so it is not compressed

@@ -14,7 +14,7 @@
 -- locks of the search. In a transaction with one snapshot, _check_snapshot knows more. It takes as long as many
 -- searches do, and most of that is starting the query: so what few indexes or roles need is not in it, nor is sorting: rows
 -- come in the order of the B-trees of the catalogue.
-CREATE OR REPLACE FUNCTION simsql._is_complete(index_id integer, stamped_by xid8) RETURNS boolean
+CREATE OR REPLACE FUNCTION simsql._is_complete(index_id integer, stamp_id uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
@@ -29,7 +29,7 @@ BEGIN
     SELECT r.table_id, r.table_name, (r.stamp).ids[1], (r.stamp).file, (r.stamp).expressions IS NOT NULL
       INTO table_id, table_name, keys, file, is_generated
       FROM simsql.registry AS r
-     WHERE r.id = index_id AND r.stamped_by = _is_complete.stamped_by AND r.ready
+     WHERE r.id = index_id AND r.stamp_id = _is_complete.stamp_id AND r.ready
        AND (r.stamp).keys = ARRAY(
            SELECT (c.relname, c.relfilenode)::simsql._keys_mark
              FROM pg_class AS c WHERE c.oid = ANY ((r.stamp).ids))
@@ -170,7 +170,7 @@ CREATE OR REPLACE FUNCTION simsql._stamp(index_id integer) RETURNS void
 LANGUAGE sql
 AS $$
     UPDATE simsql.registry AS r
-       SET stamp = simsql._current_stamp(r, simsql._key_table_ids(r)), stamped_by = pg_current_xact_id()
+       SET stamp = simsql._current_stamp(r, simsql._key_table_ids(r)), stamp_id = gen_random_uuid()
      WHERE r.id = index_id;
     UPDATE simsql.registry AS r SET stamped_on = simsql._stamped_on(r) WHERE r.id = index_id
 $$;
@@ -301,7 +301,7 @@ CREATE OR REPLACE FUNCTION simsql._is_stamped(index_id integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
-    RETURN (SELECT r.stamped_by IS NOT NULL FROM simsql.registry AS r WHERE r.id = index_id) IS TRUE;
+    RETURN (SELECT r.stamp_id IS NOT NULL FROM simsql.registry AS r WHERE r.id = index_id) IS TRUE;
 END
 $$;
 
@@ -322,14 +322,14 @@ $$;
 
 -- Raises an error unless a search that has just ended has seen every key. If its stamp is no longer that of the catalogue,
 -- the index has to be sound now and in the snapshot of the search, and the snapshot has to see the keys.
-CREATE OR REPLACE FUNCTION simsql._check_searched(index_id integer, table_name regclass, stamped_by xid8)
+CREATE OR REPLACE FUNCTION simsql._check_searched(index_id integer, table_name regclass, stamp_id uuid)
 RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     index simsql.registry;
 BEGIN
-    IF NOT simsql._is_complete(index_id, stamped_by) THEN
+    IF NOT simsql._is_complete(index_id, stamp_id) THEN
         PERFORM simsql._check_now(index_id, table_name);
         SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
         PERFORM simsql._check_sound(index);
@@ -349,7 +349,7 @@ $$;
 CREATE MATERIALIZED VIEW IF NOT EXISTS simsql._restored AS
 SELECT r.id, simsql._current_stamp(r, simsql._key_table_ids(r)) AS stamp
   FROM simsql.registry AS r
- WHERE CASE WHEN r.ready AND r.storage = 'tables' AND r.stamped_by IS NOT NULL THEN simsql._has_all_keys(r) END;
+ WHERE CASE WHEN r.ready AND r.storage = 'tables' AND r.stamp_id IS NOT NULL THEN simsql._has_all_keys(r) END;
 
 COMMENT ON MATERIALIZED VIEW simsql._restored IS
     'the indexes whose keys were complete when this database was restored: pg_restore fills it';

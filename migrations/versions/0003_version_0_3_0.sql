@@ -28,7 +28,7 @@ CREATE TYPE simsql._stamp AS (
     file oid, has_children boolean, ids oid[], keys simsql._keys_mark[], numbers smallint[],
     columns simsql._column_mark[], triggers simsql._mark[], functions oid[], bodies simsql._mark[],
     policies simsql._mark[], expressions simsql._mark[]);
-ALTER TABLE simsql.registry ADD COLUMN stamp simsql._stamp, ADD COLUMN stamped_by xid8, ADD COLUMN stamped_on jsonb;
+ALTER TABLE simsql.registry ADD COLUMN stamp simsql._stamp, ADD COLUMN stamp_id uuid, ADD COLUMN stamped_on jsonb;
 ALTER TABLE simsql.registry SET (toast_tuple_target = 8160);
 
 -- Version 0.2.0 has lost keys in rare cases, so after_upgrade.sql compares all keys with the rows.

@@ -1,9 +1,11 @@
 """A search that waits for a table that is filled or rewritten: it starts again."""
 
+import psycopg
 import pytest
 from articles import create_articles, near
 from claims import CENTRE, claim
-from sessions import blocked
+from psycopg import errors
+from sessions import ONE_SNAPSHOT, blocked
 
 SEARCHES = {
     "near": lambda connection: near(connection, CENTRE, 3),
@@ -51,6 +53,54 @@ def test_a_search_does_not_pass_for_empty(connection, connect, storage, search, 
     assert SEARCHES[search](connection) == expected
 
 
+class Late:
+    """A session whose statements begin before another one's change, and search after it."""
+
+    def __init__(self, connection, change):
+        self.cursor = psycopg.ClientCursor(connection)
+        self.change = change
+
+    def execute(self, statement, parameters=None):
+        self.cursor.execute("BEGIN")
+        self.cursor.execute(f"DECLARE late CURSOR FOR {statement}", parameters)
+        self.change()
+        return self.cursor.execute("FETCH ALL late")
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_statement_that_began_before_does_not_pass_for_empty(connection, connect, storage, search, change):
+    create_articles(connection, [CENTRE, CENTRE ^ 1, 5], storage=storage)
+    expected = SEARCHES[search](connection)
+
+    def commit():
+        with connection.transaction():
+            connection.execute(CHANGES[change])
+
+    late = Late(connect(), commit)
+    if (search, change) == ("near_rows", "rewrite"):
+        with pytest.raises(errors.ObjectNotInPrerequisiteState, match="does not match function result type"):
+            SEARCHES[search](late)
+    else:
+        assert SEARCHES[search](late) == expected
+
+
+@pytest.mark.parametrize("level", ONE_SNAPSHOT)
+def test_rows_that_are_frozen_as_they_are_copied(connection, connect, level):
+    """Every snapshot sees them, but not their keys."""
+    create_articles(connection, [5])
+    session = connect()
+    session.execute(f"BEGIN ISOLATION LEVEL {level}")
+    session.execute("SELECT FROM pg_class LIMIT 1")
+    with connection.transaction():
+        connection.execute("TRUNCATE article")
+        with connection.cursor().copy("COPY article (fingerprint) FROM STDIN (FREEZE)") as copy:
+            copy.write(f"{CENTRE}\n")
+    assert session.execute("SELECT fingerprint FROM article").fetchall() == [(CENTRE,)]
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="has changed since this transaction"):
+        near(session, CENTRE, 3)
+
+
 def test_a_part_that_was_rewritten(connection, connect):
     connection.execute("CREATE TABLE article (id bigint, body text, fingerprint bigint) PARTITION BY LIST (id)")
     for part in (1, 2):
@@ -64,6 +114,26 @@ def test_a_part_that_was_rewritten(connection, connect):
     with blocked(connect, SEARCHES["near"]) as waiting:
         connection.execute("COMMIT")
         assert waiting.result() == [(CENTRE, 0), (CENTRE ^ 1, 1)]
+
+
+@pytest.mark.parametrize("children", ["PARTITION BY LIST (id)", "INHERITS"])
+def test_a_part_that_was_rewritten_before(connection, connect, children):
+    is_partitioned = children != "INHERITS"
+    columns = "id bigint, body text, fingerprint bigint"
+    connection.execute(f"CREATE TABLE article ({columns}) {children if is_partitioned else ''}")
+    if is_partitioned:
+        connection.execute("CREATE TABLE part PARTITION OF article DEFAULT")
+    else:
+        connection.execute("CREATE TABLE part () INHERITS (article)")
+    connection.execute("INSERT INTO part VALUES (1, 'a', %s)", [CENTRE])
+    connection.execute("SELECT simsql.create_index('article', 'fingerprint', storage => 'expression')")
+
+    def truncate():
+        with connection.transaction():
+            connection.execute("TRUNCATE part")
+            connection.execute("INSERT INTO part VALUES (1, 'a', %s)", [CENTRE])
+
+    assert SEARCHES["near"](Late(connect(), truncate)) == [(CENTRE, 0)]
 
 
 def test_a_table_that_vacuum_rewrites_is_searched(connection, connect, storage):

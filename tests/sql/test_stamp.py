@@ -74,6 +74,19 @@ def test_what_keeps_keys_away(articles, there):
         articles.execute(WRITE)
 
 
+@pytest.mark.parametrize("search", ["near('article', 7, 0)", "near_many('article', '{7}', 0)"])
+def test_keys_that_this_transaction_has_added_since(articles, search):
+    """The snapshot of a cursor is older than they are, but its index was already complete in this transaction."""
+    articles.execute("BEGIN")
+    articles.execute("SELECT FROM simsql.repair('article')")
+    for statement in (*THERE_AND_BACK["trigger disabled"][:1], WRITE, *THERE_AND_BACK["trigger disabled"][1:]):
+        articles.execute(statement)
+    articles.execute(f"DECLARE late CURSOR FOR SELECT * FROM simsql.{search}")
+    articles.execute("SELECT FROM simsql.repair('article')")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState):
+        articles.execute("FETCH ALL late")
+
+
 def test_keys_in_another_table(articles):
     articles.execute(
         "ALTER TABLE simsql.keys_1_0 RENAME TO other; CREATE TABLE simsql.keys_1_0 (LIKE simsql.other)"
