@@ -548,3 +548,35 @@ def test_an_unfinished_build_is_named(connection):
     connection.execute(hint)
     assert problems(connection) == set()
     searches_are_exact(connection)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    {
+        "SELECT simsql.drop_index('article', 'fingerprint')": [],
+        "SELECT simsql.change_storage('article', 'expression')": [],
+        "DROP TABLE article": ["table dropped"],
+    }.items(),
+)
+def test_changes_that_it_waits_for(connection, connect, change, found):
+    create_articles(connection, [5, 6])
+
+    def search(session):
+        return [problem for (problem,) in session.execute("SELECT problem FROM simsql.verify()")]
+
+    connection.execute("BEGIN")
+    connection.execute(change)
+    with blocked(connect, search) as waiting:
+        connection.execute("COMMIT")
+        assert waiting.result() == found
+
+
+def test_superfluous_keys_wait_for_another_storage(connection, connect):
+    create_articles(connection, [5, 6])
+    connection.execute("BEGIN")
+    connection.execute("SELECT simsql.change_storage('article', 'expression')")
+    with blocked(
+        connect, lambda session: session.execute("SELECT simsql.superfluous_keys('article')").fetchone()
+    ) as waiting:
+        connection.execute("COMMIT")
+        assert waiting.result() == (0,)
