@@ -206,7 +206,7 @@ AS $$
     SELECT o.kind, o.name, o.owner, md5(CASE o.kind
         WHEN 'ROUTINE' THEN (
             SELECT concat_ws(' ', p.prosrc, p.prosqlbody IS NULL, p.proconfig, p.prosecdef, p.provolatile, p.proparallel,
-                             p.proisstrict, p.proleakproof, p.prorettype::regtype, p.proretset, p.prorows,
+                             p.proisstrict, p.proleakproof, p.prorettype::regtype, p.proretset, p.prorows::bigint,
                              obj_description(p.oid, 'pg_proc'))
               FROM pg_proc AS p WHERE p.oid = to_regprocedure(o.name))
         WHEN 'TABLE' THEN (

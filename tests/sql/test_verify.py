@@ -580,3 +580,9 @@ def test_superfluous_keys_wait_for_another_storage(connection, connect):
     ) as waiting:
         connection.execute("COMMIT")
         assert waiting.result() == (0,)
+
+
+def test_few_float_digits(connection):
+    create_articles(connection, [5])
+    connection.execute("SET extra_float_digits = -15")
+    assert problems(connection) == set()
