@@ -20,7 +20,6 @@ from simsql.alembic.operations import (
     ClearFingerprintsOp,
     CreateSimhashIndexOp,
     InstallSimsqlOp,
-    SimsqlOp,
     backfill_command,
 )
 from simsql.database.index_spec import IndexSpec, Storage, is_text_recipe, same_recipe
@@ -344,14 +343,6 @@ def _import_fingerprint(render_item: RenderItem | None) -> RenderItem:
     return render
 
 
-def _run(operations: Operations, operation: SimsqlOp) -> None:
-    operation.run(operations)
-
-
-def _render(context: AutogenContext, operation: SimsqlOp) -> str | list[str]:
-    return operation.render(context)
-
-
 def _render_added(context: AutogenContext, operation: AddColumnOp) -> list[str]:
     """Render a new column as Alembic does; before a column of sketches, with a comment on how to fill it."""
     rendered = _alembics_render_added(context, operation)
@@ -376,8 +367,8 @@ def register() -> None:
     """
     for operation in OPERATIONS:
         Operations.register_operation(operation.name)(operation)
-        Operations.implementation_for(operation)(_run)
-        renderers.dispatch_for(operation)(_render)
+        Operations.implementation_for(operation)(lambda operations, op: op.run(operations))
+        renderers.dispatch_for(operation)(lambda context, op: op.render(context))
     # Indexes are compared after tables, because the comparison depends on created and dropped tables. Up to
     # Alembic 1.17, comparators run in the order of their registration, and Alembic's own comes first.
     if hasattr(util, "DispatchPriority"):

@@ -6,6 +6,7 @@ import logging
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 from alembic.autogenerate.api import AutogenContext
@@ -20,13 +21,7 @@ from simsql.database.install import UNINSTALL_IF_UNUSED
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.hamming import Design
-from simsql.sqlalchemy.expressions import (
-    ChangeSimhashStorage,
-    CreateSimhashIndex,
-    DropSimhashIndex,
-    SetDefaultSimhashIndex,
-    SimhashIndexDDL,
-)
+from simsql.sqlalchemy.expressions import CreateSimhashIndex, SimhashIndexDDL
 
 # A child of the logger alembic, which the alembic.ini of every project configures.
 log = logging.getLogger("alembic.operations.simsql")
@@ -119,16 +114,17 @@ class UninstallSimsqlOp(SimsqlOp):
             log.info("Schema simsql stays: something in the database still uses it")
 
 
+@dataclass(eq=False)
 class ColumnOp(SimsqlOp):
     """An operation on the fingerprint column of a table, or on its simhash index."""
 
     kind: ClassVar[str]
     """What `alembic check` calls the difference."""
 
-    def __init__(self, table_name: str, column_name: str, *, schema: str | None = None) -> None:
-        self.table_name = table_name
-        self.column_name = column_name
-        self.schema = schema
+    table_name: str
+    column_name: str
+    _: KW_ONLY
+    schema: str | None = None
 
     def statement(self) -> SimhashIndexDDL:
         """Return the statement that runs on the table."""
@@ -234,21 +230,12 @@ class CreateSimhashIndexOp(ColumnOp):
             super().run(operations)
 
 
+@dataclass(eq=False, kw_only=True)
 class DropSimhashIndexOp(ColumnOp):
     """Drop a simhash index. To reverse it, pass the operation that creates the index as `dropped`."""
 
     name, kind = "drop_simhash_index", "remove_simhash_index"
-
-    def __init__(
-        self,
-        table_name: str,
-        column_name: str,
-        *,
-        schema: str | None = None,
-        dropped: CreateSimhashIndexOp | None = None,
-    ) -> None:
-        super().__init__(table_name, column_name, schema=schema)
-        self.dropped = dropped
+    dropped: CreateSimhashIndexOp | None = None
 
     @classmethod
     def drop_simhash_index(
@@ -271,17 +258,15 @@ class DropSimhashIndexOp(ColumnOp):
 
     def statement(self) -> SimhashIndexDDL:
         """Return the statement that runs on the table."""
-        return DropSimhashIndex(str(self.column_name))
+        return SimhashIndexDDL("drop_index", str(self.column_name))
 
 
+@dataclass(eq=False, kw_only=True)
 class ChangeSimhashStorageOp(ColumnOp):
     """Keep a simhash index in the other storage."""
 
     name = kind = "change_simhash_storage"
-
-    def __init__(self, table_name: str, column_name: str, *, storage: Storage, schema: str | None = None) -> None:
-        super().__init__(table_name, column_name, schema=schema)
-        self.storage = storage
+    storage: Storage
 
     @classmethod
     def change_simhash_storage(
@@ -302,26 +287,23 @@ class ChangeSimhashStorageOp(ColumnOp):
 
     def reverse(self) -> ChangeSimhashStorageOp:
         """Return the operation that undoes this one."""
-        before: Storage = "tables" if self.storage == "expression" else "expression"
-        return ChangeSimhashStorageOp(self.table_name, self.column_name, storage=before, schema=self.schema)
+        return replace(self, storage="tables" if self.storage == "expression" else "expression")
 
     def statement(self) -> SimhashIndexDDL:
         """Return the statement that runs on the table."""
-        return ChangeSimhashStorage(str(self.column_name), self.storage)
+        return SimhashIndexDDL("change_storage", self.storage, str(self.column_name))
 
     def options(self) -> dict[str, object]:
         """Return the named arguments of the operation."""
         return {"storage": self.storage}
 
 
+@dataclass(eq=False, kw_only=True)
 class SetDefaultSimhashIndexOp(ColumnOp):
     """Let searches that name no column use a simhash index."""
 
     name = kind = "set_default_simhash_index"
-
-    def __init__(self, table_name: str, column_name: str, *, missing: int = 0, schema: str | None = None) -> None:
-        super().__init__(table_name, column_name, schema=schema)
-        self.missing = missing
+    missing: int = 0
 
     @classmethod
     def set_default_simhash_index(
@@ -342,9 +324,10 @@ class SetDefaultSimhashIndexOp(ColumnOp):
 
     def statement(self) -> SimhashIndexDDL:
         """Return the statement that runs on the table."""
-        return SetDefaultSimhashIndex(str(self.column_name), self.missing)
+        return SimhashIndexDDL("set_default_index", str(self.column_name), self.missing)
 
 
+@dataclass(eq=False, kw_only=True)
 class ClearFingerprintsOp(ColumnOp):
     """Set all fingerprints of a column to NULL.
 
@@ -353,23 +336,10 @@ class ClearFingerprintsOp(ColumnOp):
     """
 
     name = kind = "clear_fingerprints"
-
-    def __init__(
-        self,
-        table_name: str,
-        column_name: str,
-        *,
-        schema: str | None = None,
-        old_recipe: str | None = None,
-        new_recipe: str | None = None,
-        sources: bool = False,
-        undoes: bool = False,
-    ) -> None:
-        super().__init__(table_name, column_name, schema=schema)
-        self.old_recipe = old_recipe
-        self.new_recipe = new_recipe
-        self.sources = sources
-        self.undoes = undoes
+    old_recipe: str | None = None
+    new_recipe: str | None = None
+    sources: bool = False
+    undoes: bool = False
 
     @classmethod
     def clear_fingerprints(
@@ -383,15 +353,7 @@ class ClearFingerprintsOp(ColumnOp):
 
     def reverse(self) -> ClearFingerprintsOp:
         """Return the operation that clears the new fingerprints; the old ones are not restored."""
-        return ClearFingerprintsOp(
-            self.table_name,
-            self.column_name,
-            schema=self.schema,
-            old_recipe=self.new_recipe,
-            new_recipe=self.old_recipe,
-            sources=self.sources,
-            undoes=not self.undoes,
-        )
+        return replace(self, old_recipe=self.new_recipe, new_recipe=self.old_recipe, undoes=not self.undoes)
 
     def run(self, operations: Operations) -> None:
         """Run the operation, or print it as SQL."""

@@ -9,12 +9,24 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.errors import LockNotAvailable, ObjectInUse
-from sqlalchemy import ColumnElement, Connection, Engine, Text, cast, func, literal_column, select, text
-from sqlalchemy.dialects.postgresql import REGCLASS
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Engine,
+    Text,
+    cast,
+    func,
+    literal,
+    literal_column,
+    select,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB, REGCLASS
 from sqlalchemy.exc import OperationalError
 
 from simsql.database.connect import READ_COMMITTED, begin, check_engine
@@ -74,10 +86,7 @@ def create_index(
         engine = check_engine(engine_or_connection, "create_index(concurrently=True)")
         create_btree(engine, table, spec)
         return _build_keys(engine, table, spec, report)
-    call = func.simsql.create_index(cast(table, REGCLASS), *spec.arguments())
-    with begin(engine_or_connection, **READ_COMMITTED) as connection:
-        index: int = connection.execute(select(call)).scalar_one()
-        return index
+    return int(_call(engine_or_connection, "create_index", table, *spec.arguments()))
 
 
 def alter_index(
@@ -96,14 +105,9 @@ def alter_index(
     missing privileges; and ValueError for a weight out of range.
     """
     given = IndexSpec(str(column), recipe=recipe, sources=sources)
-    statement = text(
-        "SELECT simsql.alter_index(CAST(:table AS regclass), CAST(:column AS text), CAST(:recipe AS text),"
-        " CAST(:sources AS jsonb))"
-    )
     said = None if sources is None else json.dumps(dict(given.sources))
-    parameters = {"table": table, "column": column, "recipe": given.recipe, "sources": said}
-    with begin(engine_or_connection, **READ_COMMITTED) as connection:
-        connection.execute(statement, parameters)
+    arguments = literal(column, Text()), literal(given.recipe, Text()), cast(literal(said, Text()), JSONB)
+    _call(engine_or_connection, "alter_index", table, *arguments)
 
 
 def drop_index(engine_or_connection: Engine | Connection, table: str, column: str | None = None) -> None:
@@ -112,9 +116,7 @@ def drop_index(engine_or_connection: Engine | Connection, table: str, column: st
     With a connection, it is dropped in the connection's transaction; with an engine, in one of its own. If the
     table has only one index, omit the column. Raises sqlalchemy.exc.DBAPIError if there is no index.
     """
-    statement = text("SELECT simsql.drop_index(CAST(:table AS regclass), CAST(:column AS text))")
-    with begin(engine_or_connection) as connection:
-        connection.execute(statement, {"table": table, "column": column})
+    _call(engine_or_connection, "drop_index", table, literal(column, Text()))
 
 
 def set_default_index(
@@ -127,12 +129,15 @@ def set_default_index(
     have a fingerprint for that one and none for this one. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's
     message: more such rows, no such index, missing privileges.
     """
-    statement = text(
-        "SELECT simsql.set_default_index("
-        "CAST(:table AS regclass), CAST(:column AS text), CAST(:missing AS bigint))"
-    )
-    with begin(engine_or_connection, **READ_COMMITTED) as connection:
-        connection.execute(statement, {"table": table, "column": column, "missing": missing})
+    arguments = literal(column, Text()), literal(missing, BigInteger())
+    _call(engine_or_connection, "set_default_index", table, *arguments)
+
+
+def _call(bind: Engine | Connection, function: str, table: str, *arguments: ColumnElement[Any]) -> Any:
+    """Call a function of simsql for a table, in a transaction; return its result."""
+    call = getattr(func.simsql, function)(cast(table, REGCLASS), *arguments)
+    with begin(bind, **READ_COMMITTED) as connection:
+        return connection.execute(select(call)).scalar_one()
 
 
 def change_storage(

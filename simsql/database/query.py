@@ -96,15 +96,15 @@ class RowQuery(Query):
         """Return the text that those of rows in this source are compared with."""
         return self.text.get(source) if isinstance(self.text, Mapping) else self.text
 
-    def compared_source(self, sources: Sources | None, column: object) -> str:
-        """Return the source whose text is compared, by the sources of a column; UsageError unless it has one."""
+    def compared_source(self, sources: Sources | None, column: object) -> Sources:
+        """Return the sources of a column, whose text is compared; UsageError unless there is exactly one."""
         if sources is None or len(sources.names) > 1:
             has = "no source" if sources is None else "several sources"
             raise UsageError(
                 f"{column} has {has}, so similarity= has no single text to compare: filter by the similarity of a"
                 " sketch column"
             )
-        return sources.names[0]
+        return sources
 
     def sketch(self, source: str) -> int | None:
         """Return the sketch of the compared text; None for a text without words."""

@@ -6,22 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Engine,
-    Integer,
-    Select,
-    bindparam,
-    cast,
-    func,
-    select,
-    text,
-)
-from sqlalchemy import Text as SQLText
-from sqlalchemy import column as name_column
-from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, JSONB, REGCLASS
-from sqlalchemy.types import TypeEngine
+from sqlalchemy import Connection, Engine, TextClause, text
 
 from simsql.arrays.checks import distinct_fingerprints
 from simsql.arrays.columns import Column, OneFingerprint
@@ -46,14 +31,7 @@ from simsql.database.results import (
 )
 from simsql.database.sketches import check_compared_columns
 from simsql.database.sources import Sources, fingerprint_text
-from simsql.database.transfer import (
-    Scope,
-    encode_scope,
-    from_bigint,
-    raw_connection,
-    sqlalchemy_errors,
-    to_bigint,
-)
+from simsql.database.transfer import Scope, encode_scope, from_bigint, raw_connection, sqlalchemy_errors, to_bigint
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, similarity_many, sketch_distance
 
@@ -70,8 +48,6 @@ _KEYS = (
     "SELECT fingerprint, key FROM simsql._keys_of_rows(CAST(%s AS pg_catalog.regclass),"
     " CAST(%s AS pg_catalog.int8[]), %s, CAST(%s AS pg_catalog.jsonb))"
 )
-
-
 _COLUMNS = text(
     "SELECT r.column_name FROM simsql.registry AS r WHERE r.table_id = CAST(:table AS regclass)"
     " AND r.column_name = coalesce(CAST(:column AS text), r.column_name) ORDER BY r.id"
@@ -83,49 +59,32 @@ _VACUUM = text(
 )
 
 
-def _call(function: str, *arguments: ColumnElement[Any], more: Iterable[ColumnElement[Any]] = ()) -> Any:
-    """Return a call of an SQL function for an index, with its arguments as parameters."""
-    return getattr(func.simsql, function)(
-        bindparam("in_table", type_=REGCLASS()),
-        *arguments,
-        bindparam("of_column", type_=SQLText()),
-        # As text: the type JSONB would encode it once more, with what the engine encodes JSON with.
-        cast(bindparam("scope", type_=SQLText()), JSONB),
-        *more,
+def _search(function: str, columns: str, query: str = "bigint", more: str = "") -> TextClause:
+    return text(
+        f"SELECT {columns} FROM simsql.{function}(CAST(:in_table AS regclass), CAST(:query AS {query}),"  # noqa: S608
+        f" CAST(:within AS integer), CAST(:of_column AS text), CAST(:scope AS jsonb){more})"
     )
 
 
-def _search(
-    function: str, query: TypeEngine[Any], *columns: str, more: Iterable[ColumnElement[Any]] = ()
-) -> Select[Any]:
-    called = _call(function, bindparam("query", type_=query), _WITHIN, more=more)
-    return select(*called.table_valued(*columns).c)
-
-
-def _read_index(function: str) -> Select[Any]:
-    arguments = bindparam("in_table", type_=REGCLASS()), bindparam("of_column", type_=SQLText())
-    return select(
-        *getattr(func.simsql, function)(*arguments)
-        .table_valued("column_name", "recipe", name_column("sources", JSONB))
-        .c
+_NEAR = _search("near", "fingerprint, distance")
+_NEAR_ROWS = _search(
+    "_near_documents",
+    "fingerprint, distance, document",
+    more=", CAST(:sketch_column AS text), CAST(:sketch AS bigint), CAST(:differing AS integer)",
+).bindparams(sketch_column=None, sketch=None, differing=None)
+_NEAR_MANY = _search("near_many", "query, fingerprint, distance", "bigint[]")
+_CLAIM = _search("claim", "fingerprint, distance")
+_RECIPE, _RECIPE_FOR_CLAIM = (
+    text(
+        f"SELECT column_name, recipe, sources FROM simsql.{function}("  # noqa: S608
+        "CAST(:in_table AS regclass), CAST(:of_column AS text))"
     )
-
-
-# Building such a statement takes longer than a search.
-_WITHIN = bindparam("within", type_=Integer())
-_NEAR = _search("near", BIGINT(), "fingerprint", "distance")
-_SKETCH = (
-    bindparam("sketch_column", None, SQLText()),
-    bindparam("sketch", None, BIGINT()),
-    bindparam("differing", None, Integer()),
+    for function in ("_index", "_claimed_index")
 )
-_NEAR_ROWS = _search("_near_documents", BIGINT(), "fingerprint", "distance", "document", more=_SKETCH)
-_NEAR_MANY = _search("near_many", ARRAY(BIGINT), "query", "fingerprint", "distance")
-_CLAIM = _search("claim", BIGINT(), "fingerprint", "distance")
-_RECIPE = _read_index("_index")
-_RECIPE_FOR_CLAIM = _read_index("_claimed_index")
-_INDEX = _call("_searched_index").table_valued("column_name", "distance")
-_CHECK = select(_INDEX.c.column_name, func.simsql._distance(_WITHIN, _INDEX.c.distance))
+_CHECK = text(
+    "SELECT i.column_name, simsql._distance(CAST(:within AS integer), i.distance) FROM simsql._searched_index("
+    "CAST(:in_table AS regclass), CAST(:of_column AS text), CAST(:scope AS jsonb)) AS i"
+)
 
 
 def _parameters(
@@ -466,7 +425,7 @@ class SearchIndex:
             yield backfill
 
     def _parameters(
-        self, connection: Connection, query: Query, read_index: Select[Any] = _RECIPE
+        self, connection: Connection, query: Query, read_index: TextClause = _RECIPE
     ) -> dict[str, object]:
         """Return the parameters of a search: a text is searched for in the index whose recipe it was given."""
         column, fingerprint = self._column, query.fingerprint
@@ -477,7 +436,7 @@ class SearchIndex:
         return _parameters(self._table, column, scope, query.distance, to_bigint(fingerprint))
 
     def _describe(
-        self, connection: Connection, given: Recipe | None = None, read_index: Select[Any] = _RECIPE
+        self, connection: Connection, given: Recipe | None = None, read_index: TextClause = _RECIPE
     ) -> tuple[str, Recipe, Sources | None]:
         """Return the column, the recipe and, if they are known, the sources of the index."""
         parameters = {"in_table": self._table, "of_column": self._column}

@@ -67,7 +67,7 @@ class Near(Expression):
         if wanted.text is not None and self.query is None:
             found.query = _as_value(field.fingerprint(wanted.text, wanted.recipe))
         if wanted.similarity is not None:
-            source = wanted.compared_source(field.sources, field)
+            (source,) = wanted.compared_source(field.sources, field).names
             found.sketch = sketch_of(field)
             if found.sketch is None:
                 raise UsageError(

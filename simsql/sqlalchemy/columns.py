@@ -20,6 +20,7 @@ from simsql.fingerprint import sketch
 from simsql.sqlalchemy.events import follow_sources
 from simsql.sqlalchemy.expressions import FingerprintArgument, as_fingerprint, beside, root_column
 from simsql.sqlalchemy.inserts import add_default
+from simsql.sqlalchemy.sources import find_other
 
 
 class Bits64(TypeDecorator[int]):
@@ -127,21 +128,16 @@ def is_similar(searched: ColumnElement[Any], query: RowQuery) -> list[ColumnElem
     """
     if query.similarity is None:
         return []
-    sources = searched.type.sources if isinstance(searched.type, Bits64) else None
-    name = query.compared_source(sources, searched)
+    of_type = searched.type.sources if isinstance(searched.type, Bits64) else None
+    sources = query.compared_source(of_type, searched)
+    (name,) = sources.names
     table = root_column(searched).table
-    sketched = [
-        column
-        for column in table.columns
-        if isinstance(column.type, Sketch)
-        and column.type.sources is not None
-        and column.type.sources.names == (name,)
-    ]
-    if not sketched:
+    column, _ = find_other(sources, table.columns)
+    if column is None:
         raise ArgumentError(
             f"similarity= compares sketches, and {table.name} has none of {name!r}: add one to the model,"
             f" sketch: Mapped[int | None] = mapped_column(Sketch(source={name!r})), and fill it in a backfill"
         )
     of_text = literal(query.sketch(name), Sketch())
-    found: ColumnElement[float] = func.simsql.similarity(beside(searched, sketched[0]), of_text, type_=Double())
+    found: ColumnElement[float] = func.simsql.similarity(beside(searched, column), of_text, type_=Double())
     return [found >= literal(float(query.similarity), Double())]

@@ -35,7 +35,7 @@ from sqlalchemy.types import Integer, NullType, TypeEngine
 
 from simsql.arrays.checks import is_missing
 from simsql.arrays.columns import OneFingerprint
-from simsql.database.index_spec import IndexSpec, Storage
+from simsql.database.index_spec import IndexSpec
 from simsql.database.query import Query
 from simsql.database.transfer import Scope
 from simsql.errors import UsageError
@@ -247,11 +247,17 @@ _NO_SCHEMA = "3F000"  # the SQLSTATE invalid_schema_name
 
 
 class SimhashIndexDDL(ExecutableDDLElement):
-    """A statement about a simhash index of its target, a table."""
+    """A call of a function of simsql for its target, a table, with these arguments after the table."""
+
+    def __init__(self, function: str, *arguments: str | int) -> None:
+        self.function = function
+        self.arguments = [
+            literal(value, Text() if isinstance(value, str) else BigInteger()) for value in arguments
+        ]
 
     def call(self, table: TableName) -> tuple[str, ClauseElement]:
         """Return the statement as a keyword, if there is one, and an expression."""
-        raise NotImplementedError
+        return "SELECT ", getattr(func.simsql, self.function)(table, *self.arguments)
 
 
 @compiles(SimhashIndexDDL, "postgresql")
@@ -293,46 +299,14 @@ class CreateSimhashIndex(SimhashIndexDDL):
             ) from error
 
 
-class DropSimhashIndex(SimhashIndexDDL):
-    """Drop a simhash index."""
-
-    def __init__(self, column: str, *, if_exists: bool = False) -> None:
-        self.column = column
-        self.if_exists = if_exists
+class DropSimhashIndexIfExists(SimhashIndexDDL):
+    """Drop the simhash index of a column, if there is one."""
 
     def call(self, table: TableName) -> tuple[str, ClauseElement]:
-        """Return the statement as a keyword and an expression."""
-        if not self.if_exists:
-            return "SELECT ", func.simsql.drop_index(table, literal(self.column, Text()))
+        """Return the statement without a keyword."""
         registry = name_table("registry", name_column("table_id"), name_column("column_name"), schema="simsql")
         dropped = select(func.simsql.drop_index(registry.c.table_id, registry.c.column_name))
-        return "", dropped.where(registry.c.table_id == table, registry.c.column_name == self.column)
-
-
-class ChangeSimhashStorage(SimhashIndexDDL):
-    """Keep a simhash index in the other storage."""
-
-    def __init__(self, column: str, storage: Storage) -> None:
-        self.column = column
-        self.storage = storage
-
-    def call(self, table: TableName) -> tuple[str, ClauseElement]:
-        """Return the statement as a keyword and an expression."""
-        storage, column = literal(self.storage, Text()), literal(self.column, Text())
-        return "SELECT ", func.simsql.change_storage(table, storage, column)
-
-
-class SetDefaultSimhashIndex(SimhashIndexDDL):
-    """Let searches that name no column use a simhash index."""
-
-    def __init__(self, column: str, missing: int) -> None:
-        self.column = column
-        self.missing = missing
-
-    def call(self, table: TableName) -> tuple[str, ClauseElement]:
-        """Return the statement as a keyword and an expression."""
-        column, missing = literal(self.column, Text()), literal(self.missing, BigInteger())
-        return "SELECT ", func.simsql.set_default_index(table, column, missing)
+        return "", dropped.where(registry.c.table_id == table, registry.c.column_name == self.arguments[0])
 
 
 def declared_indexes(table: Table) -> Iterator[DeclaredIndex]:

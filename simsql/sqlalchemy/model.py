@@ -35,7 +35,7 @@ from simsql.hamming import Design
 from simsql.sqlalchemy.columns import Bits64, is_similar
 from simsql.sqlalchemy.expressions import (
     CreateSimhashIndex,
-    DropSimhashIndex,
+    DropSimhashIndexIfExists,
     FingerprintArgument,
     argument_errors,
     as_fingerprint,
@@ -264,7 +264,7 @@ class SimhashIndex(SchemaItem):
         if any(other.given.column == spec.column for other in declared_indexes(parent)):
             raise ArgumentError(f"SimhashIndex: table {parent.fullname} already has one on column {spec.column!r}")
         create = CreateSimhashIndex(spec, names_recipe=recipe is not None or fingerprint.names_recipe)
-        drop = DropSimhashIndex(spec.column, if_exists=True)
+        drop = DropSimhashIndexIfExists("drop_index", spec.column)
         _declare_btree(parent, [*scope, column])
         # Only in PostgreSQL, because an application may run its tests in another database. Copies made by
         # to_metadata keep listeners with `propagate`.

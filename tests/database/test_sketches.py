@@ -193,11 +193,7 @@ def test_only_columns_of_the_same_sketches_are_used(connection, database):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"similarity": 0.5}, "pass either a fingerprint or text="),
         ({"text": "a", "similarity": 0.5}, "pass both similarity= and text_column="),
-        ({"fingerprint": 1, "similarity": 0.5, "text_column": "body"}, "there is no text: pass text="),
-        ({"text": "a", "similarity": 1.5, "text_column": "body"}, "between 0 and 1, not 1.5"),
-        ({"text": "a", "similarity": float("nan"), "text_column": "body"}, "between 0 and 1, not nan"),
         ({"text": "a", "sketch_column": "sketch"}, "pass both similarity= and text_column="),
         ({"text": "a", "similarity": 0, "text_column": "id"}, "column id of article is integer, not text"),
         ({"text": "a", "similarity": 0, "text_column": "title"}, "article has no column title"),

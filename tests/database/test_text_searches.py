@@ -80,15 +80,8 @@ def test_a_recipe_that_its_id_does_not_say_is_asked_for(articles, find):
 
 
 @finders
-def test_either_a_fingerprint_or_a_text(articles, find):
+def test_a_text_has_to_fit_the_index(articles, find):
     index = SearchIndex(articles, "article", "f")
-    with pytest.raises(UsageError, match="pass either a fingerprint or text=, not both"):
-        find(index, fingerprint=5, text="five")
-    with pytest.raises(UsageError, match="not both"):
-        find(index, fingerprint=None, text="five")
-    for nothing in ({}, {"distance": 3}, {"text": None}):
-        with pytest.raises(UsageError, match="pass either a fingerprint or text="):
-            find(index, **nothing)
     with pytest.raises(TypeError, match=r"^text must be a str, not int$"):
         find(index, text=5)
     with pytest.raises(UsageError, match=r"^article\(f\) has no source: pass text= as one str$"):
