@@ -195,9 +195,9 @@ def _changes_of_models(context: AutogenContext, upgrade_ops: UpgradeOps, existin
         for column in {**wanted, **stored}:
             old = stored.get(column)
             index = wanted.get(column)
-            created = _creation(table, index, old) if index else None
-            if not old or not index or _differs(table, index, old.spec):
-                change = Change(old, created, _clearing(table, index, old.spec) if index and old else None)
+            created = _creation(index, old) if index else None
+            if not old or not index or _differs(index, old.spec):
+                change = Change(old, created, _clearing(index, old.spec) if index and old else None)
             elif storing := _storing(old, index.spec.storage):
                 change = Change(None, None, storing=storing)
             else:
@@ -222,7 +222,7 @@ def _reflect(context: AutogenContext, key: TableKey) -> Table | None:
     return table
 
 
-def _creation(table: Table, index: DeclaredIndex, old: CreateSimhashIndexOp | None) -> CreateSimhashIndexOp:
+def _creation(index: DeclaredIndex, old: CreateSimhashIndexOp | None) -> CreateSimhashIndexOp:
     """Return the operation that creates a model's index.
 
     The migration always contains the id of the recipe, even that of the default, so that a later default is
@@ -231,12 +231,12 @@ def _creation(table: Table, index: DeclaredIndex, old: CreateSimhashIndexOp | No
     spec = index.spec
     if old:
         spec = replace(spec, storage=spec.storage or old.spec.storage, sources=spec.sources or old.spec.sources)
-    if old and old.spec.recipe and not _recipe_differs(table, index, old.spec):
+    if old and old.spec.recipe and not _recipe_differs(index, old.spec):
         spec = replace(spec, recipe=old.spec.recipe)
-    return CreateSimhashIndexOp(table.name, spec, schema=table.schema)
+    return CreateSimhashIndexOp(index.table.name, spec, schema=index.table.schema)
 
 
-def _differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:
+def _differs(index: DeclaredIndex, old: IndexSpec) -> bool:
     """Return whether an index differs from the model, apart from the storage.
 
     If the model names no design, any matches.
@@ -245,7 +245,7 @@ def _differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:
     wanted = replace(
         spec, recipe=old.recipe, design=spec.design or old.design, storage=old.storage, sources=old.sources
     )
-    return wanted != old or _recipe_differs(table, index, old) or _sources_differ(index, old)
+    return wanted != old or _recipe_differs(index, old) or _sources_differ(index, old)
 
 
 def _sources_differ(index: DeclaredIndex, old: IndexSpec) -> bool:
@@ -261,39 +261,34 @@ def _storing(old: CreateSimhashIndexOp, storage: Storage | None) -> ChangeSimhas
     return ChangeSimhashStorageOp(old.table_name, old.column_name, storage=storage, schema=old.schema)
 
 
-def _recipe_differs(table: Table, index: DeclaredIndex, old: IndexSpec) -> bool:
+def _recipe_differs(index: DeclaredIndex, old: IndexSpec) -> bool:
     """Return whether an index has another recipe than the model, which has the default one if it names none.
 
     A model has no recipe if it neither names one nor computes fingerprints, and the index has a user's own name.
     """
-    type_ = _column(table, index.spec.column).type
+    type_ = index.column.type
     says = index.names_recipe or (isinstance(type_, Fingerprint) and type_.known_recipe is not None)
     return not same_recipe(old.recipe, index.spec.recipe) and (says or is_text_recipe(old.recipe))
 
 
-def _clearing(table: Table, index: DeclaredIndex, old: IndexSpec) -> ClearFingerprintsOp | None:
+def _clearing(index: DeclaredIndex, old: IndexSpec) -> ClearFingerprintsOp | None:
     """Return the operation that clears fingerprints with another recipe or other sources than the model's.
 
     Return None if an index without a recipe gets a user's own name, which may be right for its fingerprints, and
     for a generated column.
     """
-    column = _column(table, index.spec.column)
     named_now = old.recipe is None and not is_text_recipe(index.spec.recipe)
-    differs = _recipe_differs(table, index, old) and not named_now
-    if not (differs or _sources_differ(index, old)) or column.computed is not None:
+    differs = _recipe_differs(index, old) and not named_now
+    if not (differs or _sources_differ(index, old)) or index.column.computed is not None:
         return None
     return ClearFingerprintsOp(
-        table.name,
+        index.table.name,
         index.spec.column,
-        schema=table.schema,
+        schema=index.table.schema,
         old_recipe=old.recipe,
         new_recipe=index.spec.recipe if differs else old.recipe,
         sources=bool(index.spec.sources or old.sources),
     )
-
-
-def _column(table: Table, name: str) -> Column[Any]:
-    return next(column for column in table.columns if column.name == name)
 
 
 def _compares(

@@ -8,7 +8,6 @@ at the end. If it is interrupted, the committed batches stay, and the next call 
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -128,38 +127,6 @@ def _find_parts(
     return parts
 
 
-@dataclass(frozen=True)
-class _Maker:
-    """Compute the values of rows."""
-
-    target: Target
-    weights: Mapping[str, int]
-    sketched: str | None
-    """The column of the texts of the sketches."""
-    recipe: Recipe
-
-    @property
-    def text_columns(self) -> list[str]:
-        """The columns of the texts of a row, first those of the fingerprint."""
-        return list(dict.fromkeys([*self.weights, *filter(None, [self.sketched])]))
-
-    def make(self, rows: Iterable[_Row], workers: int | None) -> Iterator[tuple[_Row, _Values]]:
-        """Yield each row with the values for its columns. Reads rows ahead."""
-        names = self.text_columns
-        if len(names) == 1:
-            items = ((row, row.texts[0] or "") for row in rows)
-            yield from self.target.compute(items, self.recipe, workers)
-            return
-        for row in rows:
-            texts = dict(zip(names, row.texts, strict=True))
-            parts = [(text, weight) for name, weight in self.weights.items() if (text := texts[name]) is not None]
-            values = [to_bigint(simhash_parts(parts, self.recipe))]
-            if self.sketched is not None:
-                text = texts[self.sketched]
-                values.append(None if text is None else to_bigint(sketch(text)))
-            yield row, values
-
-
 class Backfill:
     """A backfill of columns from columns with weights: see `SearchIndex.backfill`. `run` it once.
 
@@ -176,10 +143,10 @@ class Backfill:
         recipe: Recipe | None,
         *,
         all_rows: bool,
-        batch_rows: int,
+        batch_rows: int = 1_000,
         report: Report | None,
     ) -> None:
-        weights = target.weights(weights)
+        self._weights = weights = target.weights(weights)
         if target.sketch_column is not None and sketched is None:
             if len(weights) > 1:
                 raise UsageError(
@@ -187,8 +154,12 @@ class Backfill:
                 )
             (sketched,) = weights
         self._connection = connection
-        self._maker = _Maker(target, weights, sketched, target.recipe(recipe))
-        self._parts = _find_parts(connection, target, self._maker.text_columns, all_rows=all_rows)
+        self._target = target
+        self._sketched = sketched
+        self._recipe = target.recipe(recipe)
+        # First those of the fingerprint.
+        self._text_columns = list(dict.fromkeys([*weights, *filter(None, [sketched])]))
+        self._parts = _find_parts(connection, target, self._text_columns, all_rows=all_rows)
         self._all_rows = all_rows
         self._batch_rows = batch_rows
         self._report = report
@@ -211,15 +182,15 @@ class Backfill:
         """Compute the values of a sample of the rows, or of all, and compare them. Writes nothing."""
         rows = self._read()
         if sample is not None:
-            keys = [key for (key,) in self._execute(_SAMPLE, rows=sample, table=self._maker.target.table)]
+            keys = [key for (key,) in self._execute(_SAMPLE, rows=sample, table=self._target.table)]
             self._total = len(keys) or sample
             # The rows may be on other pages than when PostgreSQL counted them.
             rows = self._read_again(keys) if keys else islice(rows, sample)
         elif self._report:
             ((self._total,),) = self._execute(_COUNT)
         differing, findings = 0, list[Finding]()
-        target = self._maker.target
-        for row, made in self._maker.make(rows, workers):
+        target = self._target
+        for row, made in self._make(rows, workers):
             self._done += 1
             if self._report:
                 self._report(min(self._done / max(self._total, 1), 1.0))
@@ -250,9 +221,25 @@ class Backfill:
     def _rows(self, statement: str, **parameters: Any) -> list[_Row]:
         return [_Row(*row) for row in self._execute(statement, **parameters)]
 
+    def _make(self, rows: Iterable[_Row], workers: int | None) -> Iterator[tuple[_Row, _Values]]:
+        """Yield each row with the values for its columns. Reads rows ahead."""
+        names = self._text_columns
+        if len(names) == 1:
+            items = ((row, row.texts[0] or "") for row in rows)
+            yield from self._target.compute(items, self._recipe, workers)
+            return
+        for row in rows:
+            texts = dict(zip(names, row.texts, strict=True))
+            parts = [(text, weight) for name, weight in self._weights.items() if (text := texts[name]) is not None]
+            values = [to_bigint(simhash_parts(parts, self._recipe))]
+            if self._sketched is not None:
+                text = texts[self._sketched]
+                values.append(None if text is None else to_bigint(sketch(text)))
+            yield row, values
+
     def _fill(self, rows: Iterable[_Row], workers: int | None) -> None:
         batch: list[tuple[_Row, _Values]] = []
-        for row, made in self._maker.make(rows, workers):
+        for row, made in self._make(rows, workers):
             # A fingerprint that is there may have another origin. A sketch beside a missing one may be stale.
             kept = None if self._all_rows else row.values[0]
             batch.append((row, [made[0] if kept is None else kept, *made[1:]]))

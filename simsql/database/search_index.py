@@ -349,15 +349,9 @@ class SearchIndex:
         """
         if batch_rows < 1:
             raise UsageError(f"batch_rows must be at least 1, not {batch_rows}")
-        with self._backfill(
-            "backfill",
-            self._column,
-            source,
-            (sketch_column, sketch_source),
-            report,
-            all_rows=all_rows,
-            batch_rows=batch_rows,
-        ) as backfill:
+        sketched = sketch_column, sketch_source
+        given = {"all_rows": all_rows, "batch_rows": batch_rows, "report": report}
+        with self._backfill("backfill", self._column, source, *sketched, given) as backfill:
             return backfill.run(workers)
 
     def verify_texts(
@@ -387,8 +381,8 @@ class SearchIndex:
         rows, differing, findings = 0, 0, list[Finding]()
         for number, column in enumerate(columns or [self._column]):
             sketched = (None, None) if number else (sketch_column, sketch_source)
-            part = report and _part(report, number, max(len(columns), 1))
-            with self._backfill("verify_texts", column, source, sketched, part, all_rows=True) as comparison:
+            given = {"all_rows": True, "report": report and _part(report, number, max(len(columns), 1))}
+            with self._backfill("verify_texts", column, source, *sketched, given) as comparison:
                 compared = comparison.compare(sample, max(named - len(findings), 0), workers)
             rows, differing = rows + compared.rows, differing + compared.differing
             findings += compared.findings
@@ -400,28 +394,16 @@ class SearchIndex:
         function: str,
         column: str | None,
         source: str | Mapping[str, int] | None,
-        sketched: tuple[str | None, str | None],
-        report: Report | None,
-        *,
-        all_rows: bool,
-        batch_rows: int = 1_000,
+        sketch_column: str | None,
+        sketch_source: str | None,
+        options: Mapping[str, Any],
     ) -> Iterator[Backfill]:
         engine = check_engine(self._bind, function)
         weights = None if source is None else dict(Sources.of(source, None).weights)
-        sketch_column, sketch_source = sketched
         with sqlalchemy_errors(), engine.connect().execution_options(**READ_COMMITTED) as connection:
             with connection.begin():
                 target = find_target(connection, self._table, column, sketch_column)
-                backfill = Backfill(
-                    connection,
-                    target,
-                    weights,
-                    sketch_source,
-                    self._recipe,
-                    all_rows=all_rows,
-                    batch_rows=batch_rows,
-                    report=report,
-                )
+                backfill = Backfill(connection, target, weights, sketch_source, self._recipe, **options)
             yield backfill
 
     def _parameters(

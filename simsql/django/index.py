@@ -127,15 +127,10 @@ class SimhashIndex(models.Index):
     def _parts(self, model: Any, schema_editor: Any) -> dict[str, Any]:
         table, quote, sources = model._meta.db_table, schema_editor.quote_name, self._sources(model)
         column = model._meta.get_field(self.field)
-        options: dict[str, object] = {"distance": self.distance}
-        if isinstance(column, SimhashField):
-            options["recipe"] = column.recipe_id
-        if self.storage is not None:
-            options["storage"] = self.storage
-        given = "".join(f", {name} => {_literal(value)}" for name, value in options.items())
-        if self.scope:
-            columns = [_literal(model._meta.get_field(name).column) for name in self.scope]
-            given += f", scope => ARRAY[{', '.join(columns)}]"
+        recipe = column.recipe_id if isinstance(column, SimhashField) else None
+        scope = [model._meta.get_field(name).column for name in self.scope]
+        spec = IndexSpec(column.column, self.distance, None, recipe, scope, self.storage)
+        given = "".join(f", {name} => {_literal(value)}" for name, value in spec.options().items())
         return {
             # As references, because Django may rename the table or the column before it runs the statement.
             "simhash_table": Table(table, lambda name: f"{_literal(quote(name))}::regclass"),
@@ -158,6 +153,8 @@ class SimhashIndex(models.Index):
 
 
 def _literal(value: object) -> str:
+    if isinstance(value, list):
+        return f"ARRAY[{', '.join(map(_literal, value))}]"
     return "'" + str(value).replace("'", "''") + "'" if isinstance(value, str) else str(value)
 
 

@@ -236,10 +236,16 @@ class DeclaredIndex(NamedTuple):
     table: Table
 
     @property
+    def column(self) -> Column[Any]:
+        """The fingerprint column."""
+        return next(column for column in self.table.columns if column.name == self.given.column)
+
+    @property
     def spec(self) -> IndexSpec:
         """The description, with the sources of the column if the model does not name them."""
-        of_column = [column for column in self.table.columns if column.name == self.given.column]
-        sources = of_column and not self.given.sources and source_columns(of_column[0])
+        # A table of a migration has no columns.
+        is_model = not self.given.sources and len(self.table.columns) > 0
+        sources = source_columns(self.column) if is_model else None
         return replace(self.given, sources=tuple(sources.items())) if sources else self.given
 
 

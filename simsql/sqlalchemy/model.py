@@ -16,6 +16,7 @@ from sqlalchemy import (
     Integer,
     MetaData,
     Table,
+    Text,
     and_,
     any_,
     event,
@@ -27,7 +28,7 @@ from sqlalchemy.schema import SchemaItem
 from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
-from simsql.database.index_spec import IndexSpec, Storage, agreed_recipe
+from simsql.database.index_spec import IndexSpec, Storage, agreed_recipe, other_recipes
 from simsql.database.query import NOT_GIVEN, NotGiven, Query, RowOptions, RowQuery
 from simsql.database.sources import Sources, fingerprint_text
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe
@@ -37,6 +38,7 @@ from simsql.sqlalchemy.expressions import (
     CreateSimhashIndex,
     DropSimhashIndexIfExists,
     FingerprintArgument,
+    TableName,
     argument_errors,
     as_fingerprint,
     correlated,
@@ -47,7 +49,6 @@ from simsql.sqlalchemy.expressions import (
     search,
     table_column,
 )
-from simsql.sqlalchemy.recipes import of_recipe
 
 _REPEATED = (
     ".near() of a column of another table is slow under row-level security, where PostgreSQL repeats the search"
@@ -145,8 +146,11 @@ def as_expression(searched: ColumnElement[Any], query: Query) -> ColumnElement[i
     recipe = _find_recipe(searched, query.recipe, named)
     sources = searched.type.sources if isinstance(searched.type, Fingerprint) else None
     number = literal(fingerprint_text(query.text, sources, recipe, str(searched)), Fingerprint())
-    is_named = query.recipe is not None or named is not None
-    return of_recipe(number, root_column(searched), recipe, is_named=is_named)
+    # PostgreSQL raises an error if the index has one of these, or an unknown recipe and nobody names theirs.
+    others = other_recipes(recipe.id, is_named=query.recipe is not None or named is not None)
+    indexed = root_column(searched)
+    names = (literal(name, Text()) for name in (str(indexed.name), recipe.id, others))
+    return func.simsql._of_recipe(number, TableName(indexed.table), *names, type_=number.type)
 
 
 def _find_recipe(searched: ColumnElement[Any], given: Recipe | None, named: str | None) -> Recipe:

@@ -1,33 +1,16 @@
-"""Refuse a model whose recipe is not that of the simhash index, in searches for texts and in writes."""
+"""Refuse to write with a model whose recipe is not that of the simhash index."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Text, func, literal
+from sqlalchemy import Column, Connection
 
 from simsql.database import recipes
-from simsql.database.index_spec import other_recipes
 from simsql.fingerprint import Recipe
 from simsql.sqlalchemy.expressions import TableName
 from simsql.sqlalchemy.sources import is_sketch
 
 _TRANSLATION = "schema_translate_map"
-
-
-def of_recipe(
-    fingerprint: ColumnElement[int], indexed: Column[Any], recipe: Recipe, *, is_named: bool
-) -> ColumnElement[int]:
-    """Return the fingerprint of a text as an expression that raises an error if the index has another recipe.
-
-    So does an index with an unknown recipe, unless the caller or the model names theirs.
-    """
-    others = other_recipes(recipe.id, is_named=is_named)
-    return func.simsql._of_recipe(
-        fingerprint,
-        TableName(indexed.table),
-        *(literal(value, Text()) for value in (str(indexed.name), recipe.id, others)),
-        type_=fingerprint.type,
-    )
 
 
 def refuse_other_recipe(

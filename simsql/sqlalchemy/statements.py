@@ -52,10 +52,10 @@ def near(
     To search for a column of another table, join the statement's `.lateral()` to that table.
 
     Raises sqlalchemy.exc.ArgumentError for an expression that is not a column of a table, a column of texts, an
-    unknown column or a column of the searched rows in `scope`, a recipe other than that of the column, a
-    `similarity` out of range or without a text, a single source or a sketch, and unless you pass either a
-    fingerprint or a text that fits the sources of the column; UsageError for a distance out of range. PostgreSQL
-    reports other errors when the statement runs.
+    unknown column or a column of the searched rows in `scope`, a recipe other than that of the column, a distance
+    or a similarity out of range, a similarity without a text, a single source or a sketch, and unless you pass
+    either a fingerprint or a text that fits the sources of the column. PostgreSQL reports other errors when the
+    statement runs.
     """
     query = RowQuery(fingerprint, distance, **options)
     wanted = as_expression(_expression(column), query)

@@ -41,6 +41,11 @@ def test_values_of_other_types_are_refused():
             Query(5, distance)
 
 
+def test_a_search_for_fingerprints_compares_no_texts():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'similarity'"):
+        Query(text="a", similarity=0.5)
+
+
 def test_null_is_a_fingerprint_and_matches_nothing():
     assert Query(None).fingerprint is None
 
