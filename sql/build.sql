@@ -70,8 +70,8 @@ BEGIN
         RAISE EXCEPTION 'simsql.build: an unfinished build of the simhash index on %(%) has other arguments',
                         table_name, quote_ident(column_name)
             USING ERRCODE = 'duplicate_object',
-                  HINT = format('Finish it: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
-                                simsql._build_call(index), table_name, column_name);
+                  HINT = format('Finish it: %s Or drop it first: %s', simsql._build_call(index),
+                                simsql._call('drop_index', ARRAY[table_name::text, column_name]));
     END IF;
     RETURN index.id;
 END

@@ -51,10 +51,10 @@ BEGIN
                             quote_ident(before.column_name), CASE rows WHEN 1 THEN 'has' ELSE 'have' END,
                             quote_ident(column_name)
                 USING ERRCODE = 'object_not_in_prerequisite_state',
-                      HINT = format('Backfill the column, or let searches miss %s: '
-                                    'SELECT simsql.set_default_index(%L, %L, missing => %s);',
-                                    CASE rows WHEN 1 THEN 'it' ELSE 'them' END, table_name, column_name,
-                                    rows);
+                      HINT = format('Backfill the column, or let searches miss %s: %s',
+                                    CASE rows WHEN 1 THEN 'it' ELSE 'them' END,
+                                    simsql._call('set_default_index', ARRAY[table_name::text, column_name],
+                                                 jsonb_build_object('missing', rows)));
         END IF;
     END IF;
     UPDATE simsql.registry AS r SET is_default = r.id = index.id WHERE r.table_id = index.table_id;

@@ -53,8 +53,8 @@ AS $$
                        CASE f.what WHEN 'renamed or dropped' THEN c.was ELSE c.name END, table_id)
                 || f.what || ' after its simhash index was created',
                 f.advice,
-                CASE f.state WHEN 'column renamed' THEN format('SELECT * FROM simsql.repair(%L);', table_id)
-                     ELSE format('SELECT simsql.drop_index(%L, %L);', table_id, registered[1]) END
+                CASE f.state WHEN 'column renamed' THEN simsql._call('repair', ARRAY[table_id::text])
+                     ELSE simsql._call('drop_index', ARRAY[table_id::text, registered[1]]) END
                )::simsql._fault
           FROM unnest(registered, columns) WITH ORDINALITY AS c (was, name, place)
           LEFT JOIN pg_attribute AS a ON a.attrelid = table_id AND a.attname = c.name
@@ -95,8 +95,8 @@ DECLARE
     columns constant text[] := actual.column_name || actual.scope_columns;
     at constant text := format('%s(%I)', index.table_id, index.column_name);
     search constant text := 'simsql.search_' || index.id;
-    repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
-    drop_it constant text := format('SELECT simsql.drop_index(%L, %L);', index.table_id, index.column_name);
+    repair constant text := simsql._call('repair', ARRAY[index.table_id::text]);
+    drop_it constant text := simsql._call('drop_index', ARRAY[index.table_id::text, index.column_name]);
     faults simsql._fault[] := simsql._registry_faults();
     recreated regclass;
 BEGIN
@@ -106,7 +106,7 @@ BEGIN
             RETURN ARRAY[('table re-created', index.table_name, 'table re-created', 'refuses',
                           format('table %s was re-created after its simhash index was created', recreated),
                           'Let the index follow:',
-                          format('SELECT * FROM simsql.repair(%L);', recreated))::simsql._fault];
+                          simsql._call('repair', ARRAY[recreated::text]))::simsql._fault];
         ELSIF actual.table_name IS NULL THEN
             RETURN ARRAY[('table dropped', index.table_name, 'table dropped', 'refuses',
                           format('table %s was dropped', index.table_name),

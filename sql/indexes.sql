@@ -40,6 +40,7 @@ DECLARE
     index simsql.registry;
     existing simsql.registry;
     caller constant text := CASE WHEN online THEN 'build' ELSE 'create_index' END;
+    drop_it constant text := simsql._call('drop_index', ARRAY[table_name::text, column_name]);
     rows bigint;
 BEGIN
     index.table_id := table_name;
@@ -83,13 +84,11 @@ BEGIN
             USING ERRCODE = 'duplicate_object',
                   HINT = CASE
                       WHEN NOT existing.ready
-                      THEN format('Finish its build: %s Or drop it first: SELECT simsql.drop_index(%L, %L);',
-                                  simsql._build_call(existing), table_name, column_name)
+                      THEN format('Finish its build: %s Or drop it first: %s', simsql._build_call(existing), drop_it)
                       WHEN existing.storage IS DISTINCT FROM index.storage
-                      THEN format('To change its storage: SELECT simsql.change_storage(%L, %L, %L);',
-                                  table_name, index.storage, column_name)
-                      ELSE format('To change its design, drop it first: SELECT simsql.drop_index(%L, %L);',
-                                  table_name, column_name) END;
+                      THEN 'To change its storage: ' || simsql._call(
+                          'change_storage', ARRAY[table_name::text, index.storage, column_name])
+                      ELSE 'To change its design, drop it first: ' || drop_it END;
     END IF;
     PERFORM simsql._drop_orphans();
     INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks,
@@ -220,7 +219,8 @@ BEGIN
         IF cardinality(found) = 0 THEN
             RAISE EXCEPTION 'simsql.drop_index: % has no simhash index%', table_name,
                             coalesce(' on column ' || quote_ident(column_name), '')
-                USING ERRCODE = 'undefined_object', HINT = 'SELECT * FROM simsql.indexes lists them.';
+                USING ERRCODE = 'undefined_object',
+                      HINT = simsql._advised('indexes', '{}', '{}', 'SELECT * FROM simsql.indexes') || ' lists them.';
         ELSIF cardinality(found) > 1 THEN
             RAISE EXCEPTION 'simsql.drop_index: % has % simhash indexes', table_name, cardinality(found)
                 USING ERRCODE = 'ambiguous_column',

@@ -19,6 +19,7 @@
 \ir storage/expression/reads.sql
 \ir storage/tables/reads.sql
 \ir storage/expression/faults.sql
+\ir calls.sql
 \ir look_up.sql
 \ir faults.sql
 \ir search.sql

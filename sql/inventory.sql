@@ -187,7 +187,7 @@ AS $$
         SELECT (f.problem, f.object, CASE WHEN f.kind = 'B-tree' THEN 'B-trees missing' ELSE 'damaged' END,
                 CASE WHEN f.kind = 'B-tree' THEN 'slows' WHEN f.property = 'privileges' THEN 'grants to others'
                      ELSE 'may miss rows' END,
-                NULL, NULL, format('SELECT * FROM simsql.repair(%L);', index.table_id))::simsql._fault
+                NULL, NULL, simsql._call('repair', ARRAY[index.table_id::text]))::simsql._fault
           FROM (SELECT DISTINCT ON (d.problem, d.object) d.*
                   FROM (SELECT i.*, row_number() OVER () AS number,
                                bool_or(i.problem = 'key table altered') OVER (PARTITION BY i.object) AS is_lost

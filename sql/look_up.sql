@@ -104,17 +104,20 @@ BEGIN
             RAISE EXCEPTION 'simsql: % has no simhash index%', table_name,
                             coalesce(' on column ' || quote_ident(column_name), '')
                 USING ERRCODE = 'undefined_object',
-                      HINT = format('Create it with SELECT simsql.create_index(%L, %L). An index that was '
-                                    'created after this transaction took its snapshot is not visible to it.',
-                                    table_name, coalesce(column_name, 'fingerprint'));
+                      HINT = 'Create it: '
+                             || simsql._call('create_index',
+                                             ARRAY[table_name::text, coalesce(column_name, 'fingerprint')])
+                             || CASE WHEN simsql._takes_snapshots() THEN ''
+                                     ELSE ' An index that was created after this transaction took its snapshot is '
+                                          'not visible to it.' END;
         WHEN too_many_rows THEN
             columns := ARRAY(SELECT r.column_name FROM simsql.registry AS r
                               WHERE r.table_id = _index.table_name ORDER BY r.id);
             RAISE EXCEPTION 'simsql: % has % simhash indexes', table_name, cardinality(columns)
                 USING ERRCODE = 'ambiguous_column',
-                      HINT = format('Name the column: column_name => one of %s. '
-                                    'Or make one the default: SELECT simsql.set_default_index(%L, %L);',
-                                    array_to_string(columns, ', '), table_name, columns[1]);
+                      HINT = format('Name the column: one of %s. Or make one the default: %s',
+                                    array_to_string(columns, ', '),
+                                    simsql._call('set_default_index', ARRAY[table_name::text, columns[1]]));
     END;
     IF NOT simsql._is_complete(index.id, index.stamp_id)
        OR to_regprocedure('simsql.search_' || index.id || CASE index.scope_columns WHEN '{}' THEN '(bigint,integer)'
@@ -294,7 +297,7 @@ AS $$
 BEGIN
     RAISE EXCEPTION 'simsql: the simhash index on % has changed since this search began: %', table_name, reason
         USING ERRCODE = 'object_not_in_prerequisite_state',
-              HINT = format('Search again. If that fails, too: SELECT * FROM simsql.repair(%L);', table_name);
+              HINT = 'Search again. If that fails, too: ' || simsql._call('repair', ARRAY[table_name::text]);
 END
 $$;
 
@@ -332,9 +335,11 @@ AS $$
 DECLARE
     index constant simsql.registry := simsql._index(table_name, column_name);
     wrong text;
-    how constant text := (SELECT format('Give a value for each column: scope => jsonb_build_object(%s)',
-                                        string_agg(format('%L, ...', c.name), ', ' ORDER BY c.number))
-                            FROM unnest(index.scope_columns) WITH ORDINALITY AS c (name, number));
+    how constant text := 'Give a value for each column: ' || simsql._advised(
+        'scope', index.scope_columns, '{}', (
+            SELECT format('scope => jsonb_build_object(%s)',
+                          string_agg(format('%L, ...', c.name), ', ' ORDER BY c.number))
+              FROM unnest(index.scope_columns) WITH ORDINALITY AS c (name, number)));
 BEGIN
     IF NOT simsql._takes_snapshots() THEN
         PERFORM simsql._check_snapshot(index.id);
@@ -373,37 +378,6 @@ BEGIN
     END IF;
     RETURN index;
 END
-$$;
-
--- The arguments that create an index like this one. They leave out the storage of an ordinary table.
-CREATE OR REPLACE FUNCTION simsql._arguments(index simsql.registry) RETURNS text
-LANGUAGE sql STABLE STRICT
-AS $$
-    SELECT simsql._render(
-        $sql${'table'}, {'column'}, {design}, {'recipe'}{scope}{storage}{sources}$sql$,
-        jsonb_build_object(
-            'table', index.table_id,
-            'column', index.column_name,
-            'design', concat_ws(', ', index.distance, index.blocks, index.lead, index.inner_blocks),
-            'recipe', index.recipe,
-            'scope', CASE WHEN index.scope_columns <> '{}' THEN format(', %L', index.scope_columns) END,
-            'storage', ', storage => ' || quote_literal(nullif(index.storage, 'tables')),
-            'sources', ', sources => ' || quote_literal(index.sources::text)))
-$$;
-
--- The statement that resumes a build.
-CREATE OR REPLACE FUNCTION simsql._build_call(index simsql.registry) RETURNS text
-LANGUAGE sql STABLE STRICT
-AS $$
-    SELECT format('CALL simsql.build(%s);', simsql._arguments(index))
-$$;
-
--- The statements that drop an index and create it again.
-CREATE OR REPLACE FUNCTION simsql._create_again(index simsql.registry) RETURNS text
-LANGUAGE sql STABLE
-AS $$
-    SELECT format('SELECT simsql.drop_index(%L, %L); SELECT simsql.create_index(%s);', index.table_id,
-                  index.column_name, simsql._arguments(index))
 $$;
 
 -- The distance of a search: the requested one or, by default, that of the index.

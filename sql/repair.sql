@@ -24,8 +24,8 @@ BEGIN
         RAISE EXCEPTION 'simsql.repair: two simhash indexes would be on column % of %', quote_ident(twice),
                         table_name
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Drop the one that has lost its column: SELECT simsql.drop_index(%L, %L);',
-                                table_name, twice);
+                  HINT = 'Drop the one that has lost its column: '
+                         || simsql._call('drop_index', ARRAY[table_name::text, twice]);
     END IF;
     UPDATE simsql.registry AS r SET column_name = lpad(r.id::text, 64)
       FROM unnest(renamed) AS a WHERE r.id = a.id;

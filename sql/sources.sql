@@ -114,7 +114,7 @@ DECLARE
     current constant jsonb := simsql._current_sources(index);
     problem text;
     object text := quote_ident(index.column_name);
-    remedy text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
+    remedy text := simsql._call('repair', ARRAY[index.table_id::text]);
     number constant text := (
         SELECT min(substring(c.name FROM '^zz_simsql_clear_(\d+)_column$'))
           FROM simsql._clearing_triggers(index.table_id, index.column_name) AS c (name));
@@ -124,8 +124,7 @@ BEGIN
     IF FOUND THEN
         problem := 'source dropped';
         -- Nobody but the owner knows what the texts are now.
-        remedy := format('SELECT simsql.alter_index(%L, %L, sources => ''{}'');', index.table_id,
-                         index.column_name);
+        remedy := simsql._call('alter_index', ARRAY[index.table_id::text, index.column_name], '{"sources": {}}');
     ELSIF current <> index.sources THEN
         problem := 'source renamed';
         object := simsql._name_list(simsql._source_names(current));

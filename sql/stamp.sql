@@ -277,7 +277,7 @@ AS $$
                 CASE WHEN p.problem <> 'policies changed' OR row_security_active((index.stamp).ids[1])
                      THEN 'refuses' ELSE 'may miss rows' END,
                 format(k.message, at.name), k.advice,
-                format('SELECT * FROM simsql.repair(%L);', index.table_id))::simsql._fault
+                simsql._call('repair', ARRAY[index.table_id::text]))::simsql._fault
           FROM simsql._stamp_problem(actual) AS p (problem)
          CROSS JOIN LATERAL format('%s(%I)', index.table_id, index.column_name) AS at (name)
           JOIN (VALUES

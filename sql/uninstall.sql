@@ -18,9 +18,8 @@ BEGIN
     IF found IS NOT NULL THEN
         RAISE EXCEPTION 'simsql.uninstall: simhash indexes exist: %', found
             USING ERRCODE = 'dependent_objects_still_exist',
-                  HINT = 'Drop them first, or together with simsql: '
-                         'SELECT simsql.uninstall(drop_indexes => true); or '
-                         'simsql uninstall --drop-indexes. Columns and their B-trees stay.';
+                  HINT = format('Drop them first, or together with simsql: %s Columns and their B-trees stay.',
+                                simsql._call('uninstall', '{}', '{"drop_indexes": true}'));
     END IF;
     -- Objects of others that DROP SCHEMA would drop too: views, columns, functions and the like that use
     -- something in it. Triggers on users' tables that call simsql's functions belong to simsql and are not

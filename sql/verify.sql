@@ -30,7 +30,7 @@ BEGIN
         named := simsql._as_named(index);
         RETURN QUERY
         SELECT index.table_name, index.column_name, 'keys missing', c.keys, c.missing, true,
-               format('SELECT * FROM simsql.repair(%L);', index.table_id)
+               simsql._call('repair', ARRAY[index.table_id::text])
           FROM (SELECT s.keys, s.missing FROM simsql._storage_sample(named, damaged) AS s WHERE sampled
                  UNION ALL
                 SELECT a.keys, a.missing FROM simsql._storage_compare(named, damaged) AS a WHERE NOT sampled) AS c

@@ -4,8 +4,8 @@ import errno
 import gc
 import importlib
 import inspect
+import json
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -246,89 +246,50 @@ def _options(
     pass
 
 
-# Hints of errors and findings name calls in SQL and in Python. Here they become commands.
-
-_CALL = re.compile(r"(?:SELECT (?:\* FROM )?|CALL )simsql\.(\w+)\(((?:'(?:[^']|'')*'|[^'()])*)\)(?:;$)?")
-_VALUE = re.compile(r"(?:(\w+) => )?(?:(E?)'((?:[^']|'')*)'|([\w.]+))")
-
-_DESIGN = ("distance", "blocks", "lead", "inner_blocks", "recipe", "scope", "storage")
-_NEW_INDEX = ("table_name", "column_name", *_DESIGN)
-# Each function: its command, its parameters in order, and how many of them are arguments of the command.
+# Hints of errors and findings have codes for what they advise: see sql/calls.sql. Here they become commands. Each
+# function: its command, how many of its first arguments the command has, before the column, and a flag.
 _COMMANDS_OF_CALLS = {
-    "build": ("index create --concurrently", _NEW_INDEX, 2),
-    "change_storage": ("index change-storage", ("table_name", "storage", "column_name"), 2),
-    "create_index": ("index create", _NEW_INDEX, 2),
-    "drop_index": ("index drop", ("table_name", "column_name"), 1),
-    "repair": ("index verify --repair", ("table_name",), 1),
-    "set_default_index": ("index set-default", ("table_name", "column_name", "missing"), 2),
-    "uninstall": ("uninstall", ("drop_indexes",), 0),
-    "maintain": ("maintain", (), 0),
-    "verify": ("index verify", ("table_name", "column_name"), 1),
-}
-_OPTIONS_OF_CALLS = {name: f"--{name.replace('_', '-')}" for name in _DESIGN} | {
-    "column_name": "--column",
-    "missing": "--missing",
-    "scope": "--scope-column",
+    "alter_index": ("index alter", 1, ""),
+    "build": ("index create", 2, "--concurrently"),
+    "change_storage": ("index change-storage", 2, ""),
+    "create_index": ("index create", 2, ""),
+    "drop_index": ("index drop", 1, ""),
+    "maintain": ("maintain", 0, ""),
+    "repair": ("index verify", 1, "--repair"),
+    "set_default_index": ("index set-default", 2, ""),
+    "uninstall": ("uninstall", 0, "--drop-indexes"),
 }
 
 
 def as_commands(message: str) -> str:
-    """Return a message with commands in place of SQL calls and Python arguments."""
-    message = _CALL.sub(_as_command, message)
-    for pattern, replacement in _PHRASES:
-        message = re.sub(pattern, replacement, message)
-    return message
+    """Return a message of the database with commands in place of the codes in it."""
+    parts = message.split("\x01")
+    parts[1::2] = map(_as_command, parts[1::2])
+    # A full stop after a command would look like a part of it.
+    return "".join(parts) if parts[-1] else "".join(parts).removesuffix(";")
 
 
-def _as_command(call: re.Match[str]) -> str:
-    try:
-        command, parameters, positional = _COMMANDS_OF_CALLS[call[1]]
-        command, _, flag = command.partition(" --")
-        words = ["simsql", *command.split()]
-        for number, (name, value) in enumerate(_read_arguments(call[2])):
-            parameter = name or parameters[number]
-            if value is None:
-                continue
-            if number < positional:
-                words.append(value)
-            elif parameter == "drop_indexes":
-                words += ["--drop-indexes"] * (value == "true")
-            else:
-                each = value.strip("{}").split(",") if parameter == "scope" else [value]
-                words += [word for part in each for word in (_OPTIONS_OF_CALLS[parameter], part)]
-    except LookupError:  # no command does this
-        return call[0]
-    return shlex.join([*words, f"--{flag}"] if flag else words)
-
-
-def _read_arguments(arguments: str) -> list[tuple[str | None, str | None]]:
-    """Return the name (or None) and the value of each argument of a call; NULL is None."""
-    found = list(_VALUE.finditer(arguments))
-    if ", ".join(match[0] for match in found) != arguments:
-        raise LookupError(arguments)
-    return [(match[1], _read_value(match)) for match in found]
-
-
-def _read_value(match: re.Match[str]) -> str | None:
-    _, escaped, quoted, bare = match.groups()
-    if quoted is None:
-        return None if bare.upper() == "NULL" else bare
-    text = quoted.replace("''", "'")
-    return text.replace("\\\\", "\\") if escaped else text
-
-
-def _as_scopes(found: re.Match[str]) -> str:
-    return " ".join(f"--scope {column}=..." for column in re.findall(r"'((?:[^']|'')*)', \.\.\.", found[0]))
-
-
-_PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
-    (r"SELECT \* FROM simsql\.indexes lists", "simsql index list lists"),
-    (r"scope => jsonb_build_object\([^()]*\)", _as_scopes),
-    (r"storage => '(\w+)'", r"--storage \1"),
-    (r"[Nn]ame the column: (?:column_name => )?one of", "Name the column with --column: one of"),
-    (r"name the column for the fingerprints", "name the column for the fingerprints with --column"),
-    # Every command runs in its own transaction.
-    (r"\. An index that was created after this transaction .*", ""),
-    # If a message offers both. A full stop would look like a part of the command.
-    (r"(simsql [^;]+); or \1\. Columns", r"\1; columns"),
-)
+def _as_command(code: str) -> str:
+    what, values, options, statement = json.loads(code)
+    match what:
+        case "scope":
+            return " ".join(f"--scope {column}=..." for column in values)
+        case "storage":
+            return f"--storage {values[0]}"
+        case "indexes":
+            return "simsql index list"
+    if what not in _COMMANDS_OF_CALLS or options.get("sources") == {}:
+        return str(statement)
+    command, positional, flag = _COMMANDS_OF_CALLS[what]
+    words = ["simsql", *command.split(), *values[:positional]]
+    for column in filter(None, values[positional:]):
+        words += ["--column", column]
+    for name, value in options.items():
+        match value:
+            case list():
+                words += [word for column in value for word in ("--scope-column", column)]
+            case dict():
+                words += [word for source, weight in value.items() for word in ("--source", f"{source}={weight}")]
+            case int() | str() if not isinstance(value, bool):
+                words += [f"--{name.replace('_', '-')}", str(value)]
+    return f"{shlex.join([*words, flag] if flag else words)};"

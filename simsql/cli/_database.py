@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from simsql.cli._options import Printing, option, read_folder
 from simsql.cli._terminal import Telling
@@ -38,6 +38,11 @@ def postgresql_errors(install: str = "simsql install") -> Iterator[None]:
         if not isinstance(error, PostgresqlError):
             raise
         raise SimsqlError(f"PostgreSQL: {one_line(error, install).removeprefix('simsql: ')}") from error
+
+
+def _name_session(_dialect: Any, _record: Any, _arguments: Any, options: dict[str, Any]) -> None:
+    """Let hints of the database have codes in place of SQL: see `as_commands`."""
+    options["application_name"] = "simsql command line"
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,10 @@ class Connecting:
             raise SimsqlError(
                 f"{folder} has no server: name another folder, or create one there with {self.install}"
             )
+        from sqlalchemy import event  # noqa: PLC0415
+
         with postgresql_errors(self.install), chosen.open(scratch=scratch) as engine:
+            event.listen(engine, "do_connect", _name_session)
             yield engine
 
 

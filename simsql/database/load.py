@@ -235,7 +235,7 @@ def find_target(
     if column is None:
         if len(indexes) != 1:
             which = f"several simhash indexes ({', '.join(indexes)})" if indexes else "no simhash index"
-            raise UsageError(f"{table} has {which}: name the column for the fingerprints")
+            raise UsageError(f"{table} has {which}: name the column for the fingerprints (column, --column)")
         (column,) = indexes
     if sketch_column is not None:
         if sketch_column == column:

@@ -134,7 +134,7 @@ def test_what_was_broken_off_goes_on_where_it_stopped(posts, database_url, end):
         assert (ended.code, ended.err) == (130, "simsql: interrupted\n")
     # The server may still be at work for a client that was killed.
     wait_until(
-        lambda: not posts.execute("SELECT FROM pg_stat_activity WHERE application_name = 'simsql'").fetchall(),
+        lambda: not posts.execute("SELECT FROM pg_stat_activity WHERE application_name LIKE 'simsql%'").fetchall(),
         "the sessions to end",
     )
     done = count()

@@ -58,7 +58,7 @@ def test_the_commands_for_a_default_index_help(table, call):
     table.execute('ALTER TABLE "Art icle" ADD COLUMN second bigint')
     table.execute("""SELECT simsql.create_index('"Art icle"', 'second')""")
     found = call(*SEARCH)
-    found.failed(1, "2 simhash indexes", "Name the column with --column: one of fingerprint, second")
+    found.failed(1, "2 simhash indexes", "Name the column: one of fingerprint, second")
     call(*advised(found.err)[0]).done()
     defaults = [json.loads(line) for line in call("index", "list").done().lines]
     assert [(row["column"], row["is_default"]) for row in defaults] == [("fingerprint", True), ("second", False)]
@@ -106,14 +106,14 @@ def test_options_are_named_as_the_program_has_them(connection, call, tmp_path):
     (tmp_path / "a.txt").write_text("some words")
     for command in (["backfill", "article", "--text-column", "body"], ["load", "article", tmp_path]):
         call(*command).failed(
-            2, "article has no simhash index: name the column for the fingerprints with --column"
+            2, "article has no simhash index: name the column for the fingerprints (column, --column)"
         )
     connection.execute("SELECT simsql.create_index('article', 'title')")
     connection.execute("SELECT simsql.create_index('article', 'fingerprint', scope => '{tenant}')")
     for command in (["backfill", "article", "--text-column", "body"], ["load", "article", tmp_path]):
-        call(*command).failed(2, "several simhash indexes (title, fingerprint): name the column", "with --column")
+        call(*command).failed(2, "several simhash indexes (title, fingerprint): name the column", "--column)")
     for command in (["pairs", "article"], ["index", "drop", "article"]):
-        call(*command).failed(1, "Name the column with --column: one of title, fingerprint.")
+        call(*command).failed(1, "Name the column: one of title, fingerprint.")
     call("pairs", "article", "--column", "fingerprint").failed(
         1, "Give a value for each column: --scope tenant=..."
     )

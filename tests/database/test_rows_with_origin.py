@@ -188,7 +188,7 @@ def test_an_id_that_another_session_adds_meanwhile(post, add, connect):
     other.execute("BEGIN; INSERT INTO post (slug, fp) VALUES ('c', 0)")
     loading = Thread(target=lambda: skipped.extend(add(["a", "c", "d"])))
     loading.start()
-    waiting = "SELECT FROM pg_stat_activity WHERE application_name = 'simsql' AND wait_event_type = 'Lock'"
+    waiting = "SELECT FROM pg_stat_activity WHERE application_name LIKE 'simsql%' AND wait_event_type = 'Lock'"
     while loading.is_alive() and not connection.execute(waiting).fetchall():
         pass
     other.execute("COMMIT")

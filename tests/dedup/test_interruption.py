@@ -311,7 +311,7 @@ def test_a_statement_that_runs_is_cancelled(newest, out, lines, groups, how):
         connection.execute(text("LOCK TABLE kept IN SHARE MODE"))
         process = spawn("dedup", lines, *options, "--output", out / "clusters")
         waiting = (
-            "SELECT pid FROM pg_stat_activity WHERE application_name = 'simsql' AND wait_event_type = 'Lock'"
+            "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'simsql%' AND wait_event_type = 'Lock'"
             " AND datname = current_database()"
         )
         (pid,) = wait_until(lambda: ask_engine(engine, waiting), "it waits", process)

@@ -39,7 +39,7 @@ _started: list[Process] = []
 # The sessions of runs that wait for what they read, as seen from another one.
 # Its temporary table is created, which the lock tells: the driver sets savepoints already when it connects.
 READING = (
-    "SELECT pid FROM pg_stat_activity WHERE application_name = 'simsql' AND state = 'idle in transaction'"
+    "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'simsql%' AND state = 'idle in transaction'"
     " AND (query LIKE '%simsql_staged%' OR query LIKE '%FROM pg_catalog.pg_class%')"
     " AND EXISTS (SELECT FROM pg_locks AS l WHERE l.pid = pg_stat_activity.pid AND mode = 'AccessExclusiveLock')"
 )

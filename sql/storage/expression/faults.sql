@@ -8,7 +8,7 @@ RETURNS simsql._fault[]
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
+    repair constant text := simsql._call('repair', ARRAY[index.table_id::text]);
     tables constant integer := simsql._table_count(index.blocks, index.lead, index.inner_blocks);
     name constant text := '^simsql_' || index.id || '_\d+$';
     faults simsql._fault[] := '{}';

@@ -101,6 +101,6 @@ BEGIN
         reason := format('there are about %s keys, and %s at the last vacuum', round(keys),
                          coalesce(index.vacuumed_keys::text, 'an unknown number'));
     END IF;
-    hint := reason || ': CALL simsql.maintain();';
+    hint := reason || ': ' || simsql._call('maintain', '{}');
 END
 $$;

@@ -9,7 +9,7 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     at constant text := format('%s(%I)', index.table_id, index.column_name);
-    repair constant text := format('SELECT * FROM simsql.repair(%L);', index.table_id);
+    repair constant text := simsql._call('repair', ARRAY[index.table_id::text]);
     -- Its triggers and how they fire, in order; "!" stands for a trigger that never runs.
     prefix constant text := 'simsql_' || index.id || '_';
     firing constant text[] := ARRAY[prefix || 'column!', prefix || 'insertA', prefix || 'no_parent!',

@@ -11,6 +11,7 @@ AS $$
 DECLARE
     class pg_class;
     is_distributed constant boolean := simsql._is_distributed(table_name);
+    other constant text := simsql._advised('storage', '{expression}', '{}', 'storage => ''expression''');
 BEGIN
     SELECT c.* INTO class FROM pg_class AS c WHERE c.oid = table_name;
     reason := CASE
@@ -25,9 +26,8 @@ BEGIN
                  THEN format('Create it again: SELECT simsql.drop_index(%1$L, ...); '
                              'SELECT simsql.create_index(%1$L, ...);', table_name)
                  WHEN caller = 'repair' AND reason LIKE 'takes part in inheritance%'
-                 THEN 'Detach the table, then repair it again. Or drop the index, and create one with '
-                      'storage => ''expression''.'
-                 ELSE 'Use storage => ''expression'', which covers rows however they were written.' END;
+                 THEN format('Detach the table, then repair it again. Or drop the index, and create one with %s.', other)
+                 ELSE format('Use %s, which covers rows however they were written.', other) END;
 END
 $$;
 

@@ -103,8 +103,8 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'The table was restored without its index. Create the index again, which drops such '
                          'triggers: '
-                         || format('SELECT simsql.create_index(%L, %L); ', TG_RELID::regclass, {'column'})
-                         || format('or drop them: DROP TRIGGER %I ON %s;', TG_NAME, TG_RELID::regclass);
+                         || simsql._call('create_index', ARRAY[TG_RELID::regclass::text, {'column'}])
+                         || format(' or drop them: DROP TRIGGER %I ON %s;', TG_NAME, TG_RELID::regclass);
     END IF;
     IF (SELECT ARRAY[{found}]
           FROM pg_catalog.pg_trigger AS t
@@ -115,8 +115,8 @@ BEGIN
         RAISE EXCEPTION 'simsql: column % of % changed its type after its simhash index was created',
                         {'names'}, TG_RELID::regclass
             USING ERRCODE = 'datatype_mismatch',
-                  HINT = format('Drop the index: SELECT simsql.drop_index(%L, %L);', TG_RELID::regclass,
-                                {'column'});
+                  HINT = 'Drop the index: '
+                         || simsql._call('drop_index', ARRAY[TG_RELID::regclass::text, {'column'}]);
         $sql$, '{}', shared));
     FOREACH event IN ARRAY '{insert,update}'::text[] LOOP
         name := format('add_on_%s_%s', event, index.id);
