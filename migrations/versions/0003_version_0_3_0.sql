@@ -60,4 +60,4 @@ SELECT r.id, r.table_id, r.column_name, r.is_default, r.distance, r.scope_column
 DROP FUNCTION simsql._health(simsql.registry, boolean), simsql._expression_is_sound(simsql.registry),
               simsql._check_rewritten(regclass), simsql._expressions(simsql.registry), simsql._estimated_rows(regclass),
               simsql._is_counted(regclass), simsql._has_other_policies(regclass),
-              simsql._search_decision(simsql.registry, jsonb), simsql._arguments(simsql.registry);
+              simsql._search_decision(simsql.registry, jsonb);
