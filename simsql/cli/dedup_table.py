@@ -10,8 +10,8 @@ from simsql.cli._explanation import print_explained_pair
 from simsql.cli._options import Deciding, NewRecipeName, TableName, Workers, option, path_option
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import print_summary
+from simsql.dedup.sources.table_options import TableOptions
 from simsql.dedup.table_job import TableSummary, dedup_table
-from simsql.dedup.tables.options import TableOptions
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.processes import usable_cores
 

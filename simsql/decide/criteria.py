@@ -28,19 +28,12 @@ def criterion(rules: Rules, order: I64, characters: I64, values: I64, line: I64 
     return ranks
 
 
-def value_of_file(keep: Keep, path: str, modified: int) -> str | None:
-    """Return the value of the documents in a file, a number that is higher for those to keep, if files decide.
+def value_of_file(keep: Keep, path: str, modified: int) -> int:
+    """Return a number that is higher for the files whose documents are kept, if files decide.
 
     `modified` is when the file was modified.
     """
-    match keep:
-        case Keep.NEWEST:
-            return str(modified)
-        case Keep.OLDEST:
-            return str(-modified)
-        case Keep.SHORTEST_PATH:
-            return str(-len(path))
-    return None
+    return {Keep.NEWEST: modified, Keep.OLDEST: -modified, Keep.SHORTEST_PATH: -len(path)}[keep]
 
 
 def rank_values(values: Iterable[str]) -> dict[str, int]:

@@ -1,11 +1,7 @@
 """The rules of a decision: what counts as similar, and which of similar documents is kept."""
 
-import json
-import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from simsql.errors import UsageError
 
@@ -91,37 +87,3 @@ class Rules:
     def protects(self, path: str) -> bool:
         """Return whether the documents in a file are never dropped, given its path as in `keep_under`."""
         return any(path == under or path.startswith(f"{under.rstrip('/')}/") for under in self.keep_under)
-
-    def to_json(self) -> str:
-        """Return the rules as JSON, for the comment of a table."""
-        return json.dumps(
-            {
-                "distance": self.distance,
-                "similarity": self.similarity,
-                "drop_similarity": self.drop,
-                "keep": str(self.keep),
-                "keep_field": self.keep_field,
-                "keep_under": self.keep_under,
-            },
-            ensure_ascii=False,
-        )
-
-    @classmethod
-    def from_recorded(cls, recorded: Mapping[str, Any]) -> "Rules":
-        """Return the rules that `to_json` has recorded."""
-        drop = recorded["drop_similarity"] if recorded["similarity"] else None
-        keep, under = Keep(recorded["keep"]), tuple(recorded["keep_under"])
-        return cls(recorded["distance"], recorded["similarity"], drop, keep, recorded["keep_field"], under)
-
-    @staticmethod
-    def describe(recorded: Mapping[str, Any]) -> str:
-        """Return the command-line options that stand for the rules in `to_json`."""
-        options = [f"--distance {recorded['distance']}", f"--similarity {recorded['similarity']:g}"]
-        if recorded["similarity"]:
-            options.append(f"--drop-similarity {recorded['drop_similarity']:g}")
-        if recorded["keep_field"] is not None:
-            options.append(f"--keep-field {recorded['keep_field']}")
-        else:
-            options.append(f"--keep {recorded['keep']}")
-        options += [f"--keep-under {shlex.quote(path)}" for path in recorded["keep_under"]]
-        return " ".join(options)

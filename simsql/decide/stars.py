@@ -35,11 +35,6 @@ class SimilarPairs(NamedTuple):
         return SimilarPairs(self.left[chosen], self.right[chosen], self.similarity[chosen])
 
 
-def join_pairs(*pairs: SimilarPairs) -> SimilarPairs:
-    """Return the pairs of all arguments."""
-    return SimilarPairs(*map(np.concatenate, zip(*pairs, strict=True)))
-
-
 class Stars(NamedTuple):
     """For each node, the node that is kept in its favour and the representative of its cluster."""
 
@@ -68,8 +63,8 @@ def choose_stars(
     *,
     similarity: float,
     drop: float,
-    earlier: Stars | None = None,
-    to_earlier: bool = False,
+    protected: NDArray[np.bool_] | None = None,
+    to_archive: bool = False,
 ) -> Stars:
     """Choose the nodes that are kept, and those that represent a cluster.
 
@@ -79,45 +74,39 @@ def choose_stars(
     all at least `similarity` similar to it and, of several, that with the most similar representative. Without
     one, it represents a new cluster. A tie goes to the node that comes first in the order.
 
-    `earlier` holds the decisions of an earlier run, -1 for nodes without one. They stay, and nodes that were kept
-    come before all others, whatever the order. With `to_earlier`, a node that is kept and similar to
-    representatives of that run joins the most similar one, whatever else is in its cluster.
+    Nodes that are `protected` are kept, and before all others. With `to_archive`, they are an archive: each of
+    them represents itself, and a kept node that is similar to some of them joins the most similar one, whatever
+    else is in its cluster.
     """
     nodes = len(order)
     rank = np.empty(nodes, dtype=np.int64)
     rank[order] = np.arange(nodes)
-    if earlier is None:
-        earlier = Stars(np.full(nodes, _FREE), np.full(nodes, _FREE))
     # Nodes are numbered by rank from here on.
     ranked = SimilarPairs(rank[pairs.left], rank[pairs.right], pairs.similarity)
-    kept = _stars(ranked.at_least(drop), _by_rank(earlier.kept, order, rank))
-    is_kept = kept == np.arange(nodes)
+    itself = np.arange(nodes)
+    first = np.zeros(nodes, dtype=bool) if protected is None else protected[order]
+    kept = _stars(ranked.at_least(drop), first)
+    is_kept = kept == itself
     # The representative of a dropped node is that of the node that is kept: here, it is its own.
-    before = np.where(is_kept, _by_rank(earlier.representative, order, rank), np.arange(nodes))
+    before = np.where(is_kept & ~(first & to_archive), _FREE, itself)
     among = ranked.at_least(similarity)
     among = among.where(is_kept[among.left] & is_kept[among.right])
-    if to_earlier:
-        _join_nearest(before, among, is_kept & (before == np.arange(nodes)), before == _FREE)
+    if to_archive:
+        _join_nearest(before, among, first, before == _FREE)
     representative = _clusters(among, before)[kept]
     found = np.empty((2, nodes), dtype=np.int64)
     found[0, order], found[1, order] = order[kept], order[representative]
     return Stars(*found)
 
 
-def _by_rank(decided: Nodes, order: Nodes, rank: Nodes) -> Nodes:
-    return np.where(decided[order] == _FREE, _FREE, rank[decided[order]])
-
-
-def _stars(pairs: SimilarPairs, before: Nodes) -> Nodes:
+def _stars(pairs: SimilarPairs, first: NDArray[np.bool_]) -> Nodes:
     """Return the centre of each node: itself, or its most similar neighbour that is a centre.
 
-    In ascending order, a free node is a centre unless it has a neighbour that is one. Those of `before` are first.
+    Those of `first` are centres. In ascending order, another node is one unless it has a neighbour that is.
     """
-    nodes = len(before)
+    nodes = len(first)
     itself = np.arange(nodes)
-    centre = before.copy()
-    is_centre = before == itself
-    covered = before != _FREE
+    is_centre, covered = first.copy(), first.copy()
     sides = ((pairs.left, pairs.right), (pairs.right, pairs.left))
     for start, end in sides:
         covered[end[is_centre[start]]] = True
@@ -132,8 +121,8 @@ def _stars(pairs: SimilarPairs, before: Nodes) -> Nodes:
             covered[reached[bounds[node] : bounds[node + 1]]] = True
     del reached
     is_centre |= ~covered
-    centre[is_centre] = itself[is_centre]
-    _join_nearest(centre, pairs, is_centre, ~is_centre & (before == _FREE))
+    centre = np.where(is_centre, itself, _FREE)
+    _join_nearest(centre, pairs, is_centre, ~is_centre)
     return centre
 
 
@@ -157,7 +146,7 @@ def _clusters(pairs: SimilarPairs, before: Nodes) -> Nodes:
     """Return the representative of each node. All nodes of a cluster are similar to each other.
 
     In ascending order, a free node joins such a cluster or, of several, that with the most similar representative.
-    Those of `before` are first.
+    `before` has the representatives that are known, which are first.
     """
     centre = before.copy()
     sizes = np.bincount(before[before != _FREE], minlength=len(before))

@@ -1,12 +1,11 @@
 """Write a clean corpus: copies of the files of records, without the records that are dropped.
 
-A record goes only if it is read again and is the same, from a file that is as the run has read it. Every record
-that is kept in favour of one is read again, too, if its file is copied.
+A record goes only from a file that is as the run has read it, before and after the copying.
 """
 
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +13,10 @@ from typing import IO
 
 import numpy as np
 
+from simsql.dedup.describe import NO_STATUS, status_of
 from simsql.dedup.members import Member
-from simsql.dedup.safety.identity import FileStatus, RecordFile, digest_text, file_of, status_of_file
-from simsql.dedup.store.columns import Columns
-from simsql.dedup.store.store import StoredDocument
-from simsql.documents import STDOUT, DocumentReader, Layout, Report, SkipCount, Stages, printable, storable
+from simsql.dedup.sources.files import FileSource
+from simsql.documents import STDOUT, DocumentReader, Layout, Report, Stages, printable, storable
 from simsql.documents.compression import is_named_compressed
 from simsql.documents.copying import Chosen, DifferentError, Target, copy_records
 from simsql.documents.input_formats import read_text
@@ -30,7 +28,6 @@ from simsql.documents.parquet_copying import copy_rows
 from simsql.documents.spool import StreamSpool
 from simsql.errors import SimsqlError, UsageError
 
-_DIGEST = 16  # bytes
 _DAMAGED = {"corrupt", "unreadable"}
 _SHOWN = 10  # files in an error
 _REMOVE = "list files to remove with --drop-list FILE --null, and pass the list to xargs -0 rm --"
@@ -38,40 +35,19 @@ _REMOVE = "list files to remove with --drop-list FILE --null, and pass the list 
 
 @dataclass
 class _Copied:
-    """A file to copy, and its records that are dropped or kept in favour of such."""
+    """A file to copy, and the lines of its records that are dropped."""
 
     name: str
     """As it begins the places of its records."""
     path: Path | None
     """None for standard input."""
     form: Format
-    status: FileStatus | None
-    """None for standard input."""
+    status: tuple[int, ...]
     lines: "array[int]" = field(default_factory=lambda: array("q"))
-    dropped: bytearray = field(default_factory=bytearray)
-    digests: bytearray = field(default_factory=bytearray)
-    """Of the texts."""
-
-    def add(self, document: StoredDocument, *, dropped: bool) -> None:
-        assert document.line is not None  # noqa: S101 - files of records are copied
-        self.lines.append(document.line)
-        self.dropped.append(dropped)
-        self.digests += bytes.fromhex(document.text_digest)
 
     def chosen(self) -> Chosen:
-        lines = np.frombuffer(self.lines, dtype=np.int64)
-        order = np.argsort(lines)
-        digests = np.frombuffer(self.digests, dtype=f"V{_DIGEST}")[order].tobytes().hex()
-        dropped = np.frombuffer(self.dropped, dtype=bool)[order]
-
-        def remove(start: int, texts: Sequence[str]) -> Sequence[bool]:
-            end = start + len(texts)
-            if "".join(map(digest_text, texts)) != digests[2 * _DIGEST * start : 2 * _DIGEST * end]:
-                raise DifferentError
-            found: list[bool] = dropped[start:end].tolist()
-            return found
-
-        return Chosen(lines[order], bool(dropped.any()), remove)
+        lines = np.sort(np.frombuffer(self.lines, dtype=np.int64))
+        return Chosen(lines, bool(len(lines)), lambda _, texts: [True] * len(texts))
 
 
 class Cleaner:
@@ -119,8 +95,7 @@ class Cleaner:
                 )
             if name in self._files:
                 raise UsageError(f"--clean cannot tell two files called {name} apart: rename one of them")
-            status = status_of_file(found.status) if found.status else None
-            self._files[name] = _Copied(name, found.path, form, status)
+            self._files[name] = _Copied(name, found.path, form, status_of(found.status))
         if not self._files:
             raise UsageError(f"--clean copies JSON, tables and Parquet files, but found none: {_REMOVE}")
         if self._is_single:
@@ -138,17 +113,13 @@ class Cleaner:
                     " same ending"
                 )
 
-    def check(self, columns: Columns) -> None:
-        """Note which of these documents are whole files."""
-        is_file = columns.origin < 0
-        if self._with_archive:
-            is_file &= ~columns.protected
-        for position in np.flatnonzero(is_file).tolist():
-            self._note_unfit(printable(columns.names.at(position)), "one document")
-
-    def check_files(self, files: Mapping[str, RecordFile], skips: SkipCount) -> None:
+    def check(self, source: FileSource) -> None:
         """Raise UsageError for files that cannot be copied, and SimsqlError for one that is new since the walk."""
-        for skip in skips.examples:
+        columns, files = source.columns, source.files
+        copied = ~source.protected if self._with_archive else np.ones(source.total, dtype=bool)
+        for place in source.names(np.flatnonzero(copied & (columns.line == 0))).place:
+            self._note_unfit(place, "one document")
+        for skip in source.reader.skips.examples:
             if skip.reason in _DAMAGED and skip.place in self._files:
                 self._note_unfit(skip.place, skip.detail)
         if self._unfit:
@@ -157,10 +128,13 @@ class Cleaner:
                 f"--clean copies files of records, and not {', '.join(self._shown)}{more}: leave out other files"
                 f" with --exclude, or {_REMOVE}"
             )
-        for name, file in files.items():
-            if name not in self._files:
-                raise _changed(name)
-            self._files[name].status = file.status
+        numbers = np.unique(columns.file[copied & (columns.line > 0)])
+        for path, status in zip(files.path.some(numbers), files.status[numbers].tolist(), strict=True):
+            if tuple(status) != NO_STATUS:
+                name = printable(storable(Path(path)))
+                if name not in self._files:
+                    raise _changed(name)
+                self._files[name].status = tuple(status)
 
     def _note_unfit(self, name: str, why: str) -> None:
         self._unfit += 1
@@ -169,22 +143,17 @@ class Cleaner:
 
     def add(self, members: Sequence[Member]) -> None:
         """Leave out those members of a cluster that are droppable."""
-        kept = set()
-        for document, _, kept_document, droppable, *_ in members:
-            if droppable:
-                self._files[_file_of(document)].add(document, dropped=True)
+        for member in members:
+            if member.droppable:
+                self._files[member.place.removesuffix(f":{member.line}")].lines.append(member.line)
                 self.dropped += 1
-                copied = self._files.get(_file_of(kept_document)) if kept_document.seen else None
-                if copied and kept_document.id not in kept:
-                    kept.add(kept_document.id)
-                    copied.add(kept_document, dropped=False)
 
     def write(self, stages: Stages, files: ExitStack) -> None:
         """Write the clean corpus, which takes its name when `files` ends well.
 
         Raises SimsqlError if a file is not as the run has read it, or cannot be written.
         """
-        sizes = [file.status.size for file in self._files.values() if file.status]
+        sizes = [file.status[2] for file in self._files.values() if file.path]
         with stages.stage("write clean corpus", sum(sizes) or None) as report:
             self._report, self._done = report, 0
             if self._is_single:
@@ -233,10 +202,6 @@ class Cleaner:
     def _advance(self, size: int) -> None:
         self._done += size
         self._report(self._done)
-
-
-def _file_of(document: StoredDocument) -> str:
-    return file_of(document.place, document.line)
 
 
 def is_single(arguments: Sequence[str]) -> bool:
@@ -299,7 +264,7 @@ def _kind(path: Path) -> tuple[Format, str]:
 
 
 def _check_status(source: IO[bytes], file: _Copied) -> None:
-    if status_of_file(os.fstat(source.fileno())) != file.status:
+    if status_of(os.fstat(source.fileno())) != file.status:
         raise _changed(file.name)
 
 

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from simsql.decide.documents import I64, NONE, U64, Documents, Flags, Similarities, group_nodes
+from simsql.decide.documents import I64, NONE, U64, Similarities, group_nodes
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs
-from simsql.decide.verdicts import Verdicts
+from simsql.decide.verdicts import Verdicts, decide
 from simsql.dedup.candidates import Tokens, find_similar
+from simsql.dedup.corpus import Corpus
 from simsql.documents import Report
 from simsql.fingerprint import compare_documents
 
@@ -22,40 +23,49 @@ def spread_scopes(fingerprints: U64, scope: I64) -> U64:
 
 
 class Comparison:
-    """The nodes of documents, and how similar they are.
+    """The nodes of a corpus, and how similar they are. `report` gets the number of pairs that were compared."""
 
-    Of the documents of a node, one of those `here` is read, if there is one. With `scope`, the number of a scope
-    for each document, only documents of the same scope are compared. `report` gets the number of pairs that have
-    been compared.
-    """
-
-    def __init__(
-        self,
-        documents: Documents,
-        tokens: Tokens,
-        rules: Rules,
-        *,
-        here: Flags,
-        scope: I64 | None = None,
-        workers: int | None,
-        report: Report,
-    ) -> None:
-        self.documents = documents
+    def __init__(self, corpus: Corpus, rules: Rules, *, workers: int | None, report: Report) -> None:
+        self.corpus = corpus
+        self.documents = corpus.documents
         self.rules = rules
-        self.nodes = group_nodes(documents, here, by_words=rules.checks_texts, scope=scope)
-        example = self.nodes.example
+        self.nodes = group_nodes(corpus.documents, by_words=rules.checks_texts, scope=corpus.scope)
+        example, tokens = self.nodes.example, corpus.tokens
         self._tokens = Tokens(tokens.counts[example], lambda nodes: tokens.read(example[nodes]), tokens.pictures)
-        self.pictures = tokens.pictures
-        self._scope = None if scope is None else scope[self.nodes.example]
+        self._scope = None if corpus.scope is None else corpus.scope[example]
         self._workers = workers
         self._report = report
 
-    def find_pairs(self, new: Flags | None = None) -> SimilarPairs:
-        """Return all pairs of similar nodes or, given flags, those with at least one flagged node."""
-        if self._scope is None:
-            return self._find_pairs(self.nodes.fingerprint, new)
-        found = self._find_pairs(spread_scopes(self.nodes.fingerprint, self._scope), new)
-        return found.where(self._scope[found.left] == self._scope[found.right])
+    def decide(self, pairs: SimilarPairs, *, to_archive: bool = False) -> Verdicts:
+        """Return the decisions, given all pairs, with all similarities: see `simsql.decide.verdicts.decide`."""
+        corpus = self.corpus
+        verdicts = decide(
+            corpus.documents,
+            self.nodes,
+            pairs,
+            self.rules,
+            corpus.criterion,
+            corpus.order_by_name,
+            to_archive=to_archive,
+        )
+        self._complete(verdicts)
+        return verdicts
+
+    def find_pairs(self, *, to_archive: bool = False) -> SimilarPairs:
+        """Return all pairs of similar nodes or, with an archive of protected documents, those not inside it."""
+        new = ~self.nodes.of_documents(self.documents.protected) if to_archive else None
+        fingerprints = self.nodes.fingerprint
+        found = find_similar(
+            fingerprints if self._scope is None else spread_scopes(fingerprints, self._scope),
+            self.documents.sketch[self.nodes.example],
+            self._tokens if self.rules.checks_texts else None,
+            self.rules.distance,
+            self.rules.similarity,
+            new=new,
+            workers=self._workers,
+            report=self._report,
+        )
+        return found if self._scope is None else found.where(self._scope[found.left] == self._scope[found.right])
 
     def in_same_scope(self, document: int, other: int) -> bool:
         """Return whether two documents, given their positions, may be compared. Both must have a node."""
@@ -67,7 +77,7 @@ class Comparison:
         counts, read, pictures = self._tokens
         return compare_documents(counts, read, left, right, pictures=pictures)
 
-    def complete(self, verdicts: Verdicts) -> None:
+    def _complete(self, verdicts: Verdicts) -> None:
         """Fill in the similarities to representatives, which need not be near enough to be compared."""
         node = self.nodes.of_document
         for target, similarity in (
@@ -78,15 +88,3 @@ class Comparison:
             if missing.size:
                 left, first, inverse = np.unique(node[missing], return_index=True, return_inverse=True)
                 similarity[missing] = self.compare(left, node[target[missing[first]]])[inverse]
-
-    def _find_pairs(self, fingerprints: U64, new: Flags | None) -> SimilarPairs:
-        return find_similar(
-            fingerprints,
-            self.documents.sketch[self.nodes.example],
-            self._tokens if self.rules.checks_texts else None,
-            self.rules.distance,
-            self.rules.similarity,
-            new=new,
-            workers=self._workers,
-            report=self._report,
-        )

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from simsql.decide.criteria import criterion
-from simsql.decide.documents import NONE, PRESENT, U64, Documents, group_nodes
+from simsql.decide.documents import U64, Documents, group_nodes
 from simsql.decide.rules import Rules
-from simsql.decide.stars import SimilarPairs, Stars
-from simsql.decide.verdicts import Evidence, decide
+from simsql.decide.stars import SimilarPairs
+from simsql.decide.verdicts import decide
 from simsql.documents.spool import digest_tokens
 from simsql.errors import UsageError
 from simsql.fingerprint import simhash_items_with_tokens, similarity_many, sketch_distance
@@ -143,26 +143,16 @@ def decide_components(documents: pa.Table, pairs: pa.Table, rules: Rules) -> pa.
     characters = documents["characters"].to_numpy()
     digests = documents["words"].to_pylist()
     words = np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).astype(np.uint64)
-    ids, everything = np.arange(total), np.ones(total, dtype=bool)
-    table = Documents.without_decisions(ids, fingerprint, sketch, words, everything, characters, everything)
-    nodes = group_nodes(table, everything, by_words=True)
+    everything, none = np.ones(total, dtype=bool), np.zeros(total, dtype=np.int64)
+    table = Documents(fingerprint, sketch, words, everything, characters, ~everything)
+    nodes = group_nodes(table, by_words=True)
     number = {digests[document]: node for node, document in enumerate(nodes.example.tolist())}
     left, right = (
         np.array([number[digest] for digest in pairs[side].to_pylist()], dtype=np.int64) for side in ("a", "b")
     )
-    free = np.full(nodes.total, NONE)
-    verdicts = decide(
-        table,
-        nodes,
-        Evidence(
-            Stars(free, free),
-            SimilarPairs(left, right, pairs["similarity"].to_numpy()),
-            np.full(total, PRESENT, dtype=np.int8),
-        ),
-        rules,
-        criterion(rules, ids, characters, np.zeros(total, dtype=np.int64)),
-        np.sort,
-    )
+    similar = SimilarPairs(left, right, pairs["similarity"].to_numpy())
+    preferred = criterion(rules, np.arange(total), characters, none)
+    verdicts = decide(table, nodes, similar, rules, preferred, np.sort)
     id_ = documents["id"].combine_chunks()
     cluster = pa.array(verdicts.representative, mask=verdicts.cluster == 0)
     columns = [id_, id_.take(pa.array(verdicts.kept)), id_.take(cluster), pa.array(verdicts.kept_similarity)]

@@ -1,18 +1,13 @@
 """Explain why two documents are together or apart."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simsql.decide.verdicts import Verdicts
-from simsql.dedup.comparing import Comparison
-from simsql.dedup.store.store import Store
+from simsql.dedup.members import Decisions
 from simsql.documents import printable
 from simsql.errors import UsageError
 from simsql.fingerprint import show_similarity, sketch_distance
-
-_PLACES = 5  # that an error names
 
 
 @dataclass(frozen=True)
@@ -46,76 +41,37 @@ class Explanation:
     """The reason in words, without a full stop."""
 
 
-def explain_pair(
-    store: Store, comparison: Comparison, verdicts: Verdicts, names: tuple[str, str], *, main_content: bool = False
-) -> Explanation:
+def explain_pair(decisions: Decisions, names: tuple[str, str], *, main_content: bool = False) -> Explanation:
     """Explain the decisions about two documents. `main_content` is whether web pages were compared by theirs.
 
     Raises UsageError if there is no document with one of the names, or both are the same document.
     """
-    ids = [_find(store, name) for name in names]
-    if ids[0] == ids[1]:
+    positions = [decisions.source.find(name) for name in names]
+    if positions[0] == positions[1]:
         raise UsageError(f"{printable(names[0])!r} is one document: name two different ones with --explain")
-    explained = explain_documents(ids, store.read_labels, comparison, verdicts)
+    explained = _Explainer(decisions, positions).explain()
     if main_content:
         reason = f"{explained.reason}; of web pages, only the main content was compared"
         explained = replace(explained, reason=reason)
     return explained
 
 
-def explain_documents(
-    ids: Sequence[int],
-    read_labels: Callable[[Iterable[int]], Mapping[int, str]],
-    comparison: Comparison,
-    verdicts: Verdicts,
-    undecided: Mapping[int, str] | None = None,
-) -> Explanation:
-    """Explain the decisions about two documents, given their ids and a function that returns names of documents.
-
-    `undecided` has the reasons why nothing was decided about documents.
-    """
-    return _Explainer(ids, read_labels, comparison, verdicts, undecided or {}).explain()
-
-
-def _find(store: Store, name: str) -> int:
-    ids = store.find_named(name)
-    if not ids:
-        raise UsageError(f"no document is called {printable(name)!r}: name documents as the output does")
-    if len(ids) > 1:
-        places = sorted(store.read_labels(ids[:_PLACES]).values())
-        more = ", ..." if len(ids) > _PLACES else ""
-        raise UsageError(
-            f"{len(ids):,} documents are called {printable(name)!r}: name one by its place:"
-            f" {', '.join(places)}{more}"
-        )
-    return ids[0]
-
-
 class _Explainer:
-    def __init__(
-        self,
-        ids: Sequence[int],
-        read_labels: Callable[[Iterable[int]], Mapping[int, str]],
-        comparison: Comparison,
-        verdicts: Verdicts,
-        undecided: Mapping[int, str],
-    ) -> None:
-        self._comparison, self._verdicts, self._rules = comparison, verdicts, comparison.rules
-        self._documents, self._nodes = comparison.documents, comparison.nodes.of_document
-        self._ids, self._undecided = ids, undecided
-        self._positions = [self._position(id_) for id_ in ids]
-        there = [position for position in self._positions if position is not None]
-        targets = np.concatenate([verdicts.kept[there], verdicts.representative[there]])
-        self._labels = read_labels([*ids, *self._documents.id[targets].tolist()])
+    def __init__(self, decisions: Decisions, positions: list[int]) -> None:
+        self._source, self._comparison, self._verdicts = decisions
+        self._rules, self._documents = self._comparison.rules, self._comparison.documents
+        self._nodes = self._comparison.nodes.of_document
+        self._pictures = self._comparison.corpus.tokens.pictures
+        self._positions = positions
 
     def explain(self) -> Explanation:
-        one, other = map(self._describe, self._ids, self._positions)
         a, b = self._positions
-        if a is None or b is None:
-            position = 0 if a is None else 1
-            what = "is flat" if self._comparison.pictures else "has no words"
-            reason = self._why_undecided(position, f"{{}} {what}, so it has no fingerprint")
-            return Explanation((one, other), None, None, None, together=False, reason=reason)
+        one, other = map(self._describe, self._positions)
+        for position in (a, b):
+            if not self._has_fingerprint(position):
+                what = "is flat" if self._pictures else "has no words"
+                reason = self._why_undecided(position, f"{what}, so it has no fingerprint")
+                return Explanation((one, other), None, None, None, together=False, reason=reason)
         distance = int(np.bitwise_count(self._documents.fingerprint[a] ^ self._documents.fingerprint[b]))
         similarity = self._similarity(a, b)
         bits = int(np.bitwise_count(self._documents.sketch[a] ^ self._documents.sketch[b]))
@@ -125,8 +81,7 @@ class _Explainer:
         if together:
             reason = self._why_together(a, b) + clauses
         elif one.kept is None or other.kept is None:
-            position = 0 if one.kept is None else 1
-            reason = self._why_undecided(position, "the words of {} are not known: read it again")
+            reason = self._why_undecided(a if one.kept is None else b, "has no words to compare")
         elif not self._comparison.in_same_scope(a, b):
             reason = "they are in different scopes, so they were not compared"
         elif distance > self._rules.distance:
@@ -140,26 +95,30 @@ class _Explainer:
         else:
             reason = f"they are similar, but neither is kept in favour of the other or represents it; {clauses}"
         # Pictures have no sketches.
-        estimate = None if similarity is None or self._comparison.pictures else max(0.0, 1 - bits / 32)
+        estimate = None if similarity is None or self._pictures else max(0.0, 1 - bits / 32)
         return Explanation((one, other), distance, estimate, similarity, together=together, reason=reason)
 
-    def _position(self, id_: int) -> int | None:
-        position = int(np.searchsorted(self._documents.id, id_))
-        exists = position < len(self._documents.id) and self._documents.id[position] == id_
-        return position if exists else None
+    def _has_fingerprint(self, position: int) -> bool:
+        has_fingerprint = self._comparison.corpus.has_fingerprint
+        return position < len(has_fingerprint) and bool(has_fingerprint[position])
 
     def _why_undecided(self, position: int, otherwise: str) -> str:
-        name, reason = printable(self._labels[self._ids[position]]), self._undecided.get(self._ids[position])
-        return f"{name} {reason}" if reason else otherwise.format(name)
+        reason = self._source.why_undecided(position) or otherwise
+        return f"{printable(self._label(position))} {reason}"
 
-    def _describe(self, id_: int, position: int | None) -> ExplainedDocument:
-        if position is None or not self._documents.compared[position]:
-            return ExplainedDocument(self._labels[id_], None, None, None, protected=False)
+    def _label(self, position: int) -> str:
+        names = self._source.names(np.array([position]))
+        return (names.place if names.shared[0] else names.name)[0]
+
+    def _describe(self, position: int) -> ExplainedDocument:
+        label = self._label(position)
+        if not self._has_fingerprint(position) or not self._documents.compared[position]:
+            return ExplainedDocument(label, None, None, None, protected=False)
         targets = self._verdicts.kept[position], self._verdicts.representative[position]
-        kept, representative = (self._labels[int(self._documents.id[target])] for target in targets)
+        kept, representative = (self._label(int(target)) for target in targets)
         similarity = float(self._verdicts.kept_similarity[position])
         return ExplainedDocument(
-            self._labels[id_],
+            label,
             kept,
             None if np.isnan(similarity) else similarity,
             representative,
@@ -175,7 +134,7 @@ class _Explainer:
     def _why_together(self, a: int, b: int) -> str:
         kept, representative = self._verdicts.kept, self._verdicts.representative
         if self._rules.checks_texts and self._nodes[a] == self._nodes[b]:
-            same = "look the same" if self._comparison.pictures else "have the same words"
+            same = "look the same" if self._pictures else "have the same words"
             return f"they {same}; "
         if b in (kept[a], representative[a]) or a in (kept[b], representative[b]):
             return ""

@@ -1,75 +1,137 @@
-"""The members of a cluster: their order, and which of them a clean-up could drop."""
+"""The members of clusters, as sinks take them: their names, their order, and which could be dropped."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
-from simsql.dedup.store.store import StoredDocument
+import numpy as np
+
+from simsql.decide.documents import I64, Similarities
+from simsql.decide.verdicts import Verdicts
+from simsql.dedup.comparing import Comparison
+from simsql.dedup.corpus import Source
+from simsql.runs import portions
+
+_AT_ONCE = 1_000  # members, which fit the cache
 
 
 class Member(NamedTuple):
-    """A document of a cluster, with the documents that it was compared with."""
+    """A document of a cluster."""
 
-    document: StoredDocument
-    representative: StoredDocument
-    """The document that represents the cluster."""
-    kept: StoredDocument
-    """The document that is kept in favour of this one: the same if it is kept."""
+    cluster: int
+    position: int
+    """Its position in the corpus."""
+    name: str
+    place: str
+    line: int
+    """The line of a record; 0 for a whole file."""
+    path: str
+    """Its file, with surrogates for bytes that are not UTF-8; empty for standard input."""
+    shared: bool
+    """Whether other documents have this name, too."""
+    place_is_name: bool
+    """Whether the place is the name of another document."""
+    name_is_place: bool
+    """Whether the name is the place of another document, which has another name."""
+    kept: int
+    """The position of the document that is kept in its favour: its own if it is kept."""
+    kept_label: str
+    kept_place: str
+    representative: int
+    """The position of the document that represents its cluster."""
+    representative_label: str
+    distance: int
+    """The distance from the representative's fingerprint, in bits."""
+    similarity: float | None
+    """To the representative; None if no texts were compared."""
+    kept_distance: int
+    kept_similarity: float | None
     droppable: bool
     """Whether a clean-up could drop it and keep `kept`."""
 
-    distance: int
-    """The distance from the representative's fingerprint, in bits."""
-    kept_distance: int
-    """The distance from the fingerprint of the document that is kept, in bits."""
+    @property
+    def label(self) -> str:
+        """The name or, if other documents have it, too, the place."""
+        return self.place if self.shared else self.name
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is kept."""
+        return self.kept == self.position
 
 
-def arrange_members(documents: Sequence[StoredDocument], refused: Container[int]) -> list[Member]:
-    """Return the members of a cluster: those that are kept, each followed by those dropped in its favour.
+class Decisions(NamedTuple):
+    """What a job has decided, and about which documents."""
 
-    The representative comes first, then the most similar to it. A document is droppable if this run has read it,
-    unless its id is one of those in `refused`.
-    """
-    by_id = {document.id: document for document in documents}
-    representative = by_id[documents[0].representative]
-    distances = {document.id: _distance(document, representative) for document in documents}
-    places = {
-        document.id: (
-            document.id != representative.id,
-            -(document.representative_similarity or 0),
-            distances[document.id],
-            document.name,
-            document.id,
+    source: Source
+    comparison: Comparison
+    verdicts: Verdicts
+
+    def clusters(self, refused: Container[int] = ()) -> Iterator[list[Member]]:
+        """Yield the members of each cluster, the largest cluster first.
+
+        In a cluster, each kept document is followed by those dropped in its favour: first the representative, then
+        the most similar to it. `refused` has the positions of documents that are not droppable.
+        """
+        cluster = self.verdicts.cluster
+        (members,) = np.nonzero(cluster)
+        members = members[np.lexsort([members, cluster[members]])]
+        sizes = np.unique(cluster[members], return_counts=True)[1]
+        ends = np.cumsum(sizes)
+        for some in portions(sizes, _AT_ONCE):
+            part = members[ends[some][0] - sizes[some][0] : ends[some][-1]]
+            for _, found in groupby(self._members(part, refused), key=attrgetter("cluster")):
+                yield list(found)
+
+    def dropped(self) -> I64:
+        """Return the positions of the documents that are dropped."""
+        kept, cluster = self.verdicts.kept, self.verdicts.cluster
+        return np.flatnonzero((kept != np.arange(len(kept))) & (cluster > 0))
+
+    def _members(self, positions: I64, refused: Container[int]) -> Iterator[Member]:
+        """Yield the members of whole clusters, whose positions are ascending within a cluster."""
+        verdicts, fingerprint = self.verdicts, self.comparison.documents.fingerprint
+        names = self.source.names(positions)
+        labels = [
+            place if shared else name
+            for name, place, shared in zip(names.name, names.place, names.shared, strict=True)
+        ]
+        kept, representative = verdicts.kept[positions], verdicts.representative[positions]
+        distance, kept_distance = (
+            np.bitwise_count(fingerprint[positions] ^ fingerprint[target]) for target in (representative, kept)
         )
-        for document in documents
-        if document.kept == document.id
-    }
-    members = []
-    for document in documents:
-        is_kept = document.kept == document.id
-        members.append(
-            Member(
-                document,
-                representative,
-                by_id[document.kept],
-                not is_kept and document.seen and document.id not in refused,
-                distances[document.id],
-                0 if is_kept else _distance(document, by_id[document.kept]),
-            )
+        similarity, kept_similarity = (
+            column[positions] for column in (verdicts.representative_similarity, verdicts.kept_similarity)
         )
-
-    def place(member: Member) -> tuple[object, ...]:
-        document = member.document
-        return (
-            places[member.kept.id],
-            document.id != member.kept.id,
-            -(document.kept_similarity or 0),
-            member.kept_distance,
-            document.name,
-            document.id,
+        ascending = np.argsort(positions)
+        kept_at, representative_at = (
+            ascending[np.searchsorted(positions[ascending], target)] for target in (kept, representative)
         )
+        rank = np.empty(len(positions), dtype=np.int64)
+        rank[sorted(range(len(positions)), key=names.name.__getitem__)] = np.arange(len(positions))
+        of_kept = [rank, distance, -np.nan_to_num(similarity), positions != representative]
+        own = [rank, kept_distance, -np.nan_to_num(kept_similarity), positions != kept]
+        order = np.lexsort([*own, *(key[kept_at] for key in of_kept), verdicts.cluster[positions]])
+        columns = (
+            verdicts.cluster[positions].tolist(),
+            positions.tolist(),
+            *names,
+            kept.tolist(),
+            [labels[at] for at in kept_at],
+            [names.place[at] for at in kept_at],
+            representative.tolist(),
+            [labels[at] for at in representative_at],
+            distance.tolist(),
+            _known(similarity),
+            kept_distance.tolist(),
+            _known(kept_similarity),
+            [at != to and at not in refused for at, to in zip(positions.tolist(), kept.tolist(), strict=True)],
+        )
+        found = [*zip(*columns, strict=True)]
+        yield from (Member._make(found[at]) for at in order.tolist())
 
-    return sorted(members, key=place)
 
-
-def _distance(a: StoredDocument, b: StoredDocument) -> int:
-    return ((a.fingerprint ^ b.fingerprint) & (2**64 - 1)).bit_count()
+def _known(similarity: Similarities) -> list[float | None]:
+    found: list[float | None] = np.where(np.isnan(similarity), np.array(None), similarity).tolist()
+    return found

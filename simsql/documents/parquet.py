@@ -22,7 +22,6 @@ from simsql.documents.input_formats import (
     printable,
     spell_fingerprint,
 )
-from simsql.documents.ranges import Bytes, MovedError, OpenFile
 from simsql.errors import missing_package
 
 _BUFFER = 1 << 18  # bytes of a column that are read at once
@@ -97,17 +96,6 @@ class ParquetTable:
         # Of all columns. To ask for a single one ends the process if the file is damaged there.
         return RowGroup(number, first, max(group.num_rows, 0), max(group.total_byte_size, 0))
 
-    def grouped(self, size: int) -> Iterator[list[RowGroup]]:
-        """Yield neighbouring row groups that together take about this many bytes, or one that takes more."""
-        some: list[RowGroup] = []
-        for group in self.groups:
-            if some and sum(each.size for each in some) + group.size > size:
-                yield some
-                some = []
-            some.append(group)
-        if some:
-            yield some
-
     def documents(self, groups: Sequence[RowGroup]) -> Iterator[Document | Skip]:
         """Yield the documents of some row groups. Skip unfit rows, and the rest of a damaged row group."""
         for group in groups:
@@ -158,30 +146,6 @@ class ParquetTable:
                 yield Document(label, text, f"{shown}:{number}", value or None, number, path, status)
 
 
-class RowGroups(NamedTuple):
-    """Some row groups of a Parquet file, which any process can read."""
-
-    file: OpenFile
-    name: str
-    groups: list[RowGroup]
-    layout: Layout
-    size: int
-    held: int = 0
-
-    def read(self) -> Iterator[Document | Skip]:
-        """Yield the documents, and what is skipped. Raises MovedError before the first one."""
-        here = self.file.descriptor is not None
-        file = self.file.find()
-        opened = Opened(self.name, file.path, self.file.status)
-        try:
-            table = ParquetTable(io.BufferedReader(Bytes(file, 0, None)), opened, self.layout)
-            yield from table.documents(self.groups)
-        except (OSError, UnfitError) as error:
-            if not here:
-                raise MovedError from None
-            yield Skip(printable(self.name), *_reason(error))
-
-
 def read_parquet(file: io.BufferedReader, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
     """Yield the text column of each row of a Parquet file, which can be read from any position.
 
@@ -194,12 +158,6 @@ def read_parquet(file: io.BufferedReader, opened: Opened, layout: Layout) -> Ite
         yield Skip(printable(opened.name), unfit.reason, unfit.detail)
     else:
         yield from table.documents(table.groups)
-
-
-def _reason(error: Exception) -> tuple[str, str]:
-    if isinstance(error, UnfitError):
-        return error.reason, error.detail
-    return "unreadable", getattr(error, "strerror", None) or str(error)
 
 
 @cache

@@ -18,7 +18,7 @@ from simsql import hamming_distance, simhash, similarity
 from simsql.decide.rules import Keep, Rules
 from simsql.dedup.job import DedupOptions, run_dedup
 from simsql.dedup.store.destination import Destination
-from simsql.dedup.writing import ClusterOutput
+from simsql.dedup.sinks.clusters import ClusterOutput
 from simsql.fingerprint import sketch, sketch_distance
 
 WORDS = [f"word{number}" for number in range(60)]

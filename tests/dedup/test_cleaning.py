@@ -28,7 +28,7 @@ from record_files import JSON_LINES, TABLES
 from stages import Stages
 
 from simsql.dedup.job import DedupOptions, run_dedup
-from simsql.dedup.writing import ClusterOutput
+from simsql.dedup.sinks.clusters import ClusterOutput
 from simsql.documents import Document, DocumentReader, Layout, copying, parquet_copying
 from simsql.documents.compression import zstd
 from simsql.documents.copying import Chosen, DifferentError, copy_records

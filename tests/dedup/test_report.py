@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from program import run, write_lines
 from report_sample import TEXTS, Sample, harbour_clusters, plain_clusters
 
-from simsql.dedup.run_report import show_command
+from simsql.dedup.sinks.report import show_command
 from simsql.report import SIZE_LIMIT, Closeness, ReportedMember, RunReport, write_report
 from simsql.report.collected import to_json
 from simsql.report.limits import LEAST_MEMBERS, LEAST_TEXT, cut_text

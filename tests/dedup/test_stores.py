@@ -17,10 +17,10 @@ from program import environment
 from stages import Stages
 
 from simsql.decide.rules import Keep, Rules
-from simsql.dedup.cluster_formats import CLUSTER_WRITERS
+from simsql.dedup.sinks.formats import CLUSTER_WRITERS
 from simsql.dedup.job import DedupOptions, run_dedup
 from simsql.dedup.store.destination import Destination
-from simsql.dedup.writing import ClusterOutput
+from simsql.dedup.sinks.clusters import ClusterOutput
 from simsql.documents import Layout, SkipCount, storable
 from simsql.documents.output_formats import Format
 from simsql.errors import SimsqlError

@@ -17,7 +17,7 @@ from simsql import similarity
 from simsql.decide.rules import Rules
 from simsql.dedup.job import DedupOptions, run_dedup
 from simsql.dedup.store.destination import Destination
-from simsql.dedup.writing import ClusterOutput
+from simsql.dedup.sinks.clusters import ClusterOutput
 from simsql.documents import Layout
 from simsql.errors import SimsqlError
 

@@ -2,21 +2,16 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from simsql.decide.rules import Rules
-from simsql.dedup.members import Member, arrange_members
-from simsql.dedup.safety.identity import path_of
-from simsql.dedup.store.store import Rows, StoredDocument
+from simsql.dedup.members import Decisions, Member
 from simsql.documents import SkipCount, name_paths, printable
 from simsql.documents.pictures import show_picture
-from simsql.documents.spool import TextSpool
 from simsql.fingerprint import Recipe
 from simsql.report import Closeness, ReportedMember, RunReport, write_report
 from simsql.report.content import Decision
@@ -32,11 +27,11 @@ class Run:
 
     recipe: Recipe
     rules: Rules
-    stored: int
+    documents: int
     """Number of documents among which it searched."""
     read_text: Callable[[int], str | None]
-    """Return the text of a document, given its id; None if the run has not read it."""
-    list_name: Callable[[StoredDocument], str | None]
+    """Return the text of a document, given its position; None if a page cannot show it."""
+    list_name: Callable[[Member], str | None]
     """Return the name of a document in a drop list; None if the line could mean something else."""
     line_end: str = "\n"
     """What ends a name in a drop list."""
@@ -46,39 +41,24 @@ class Run:
     """What a member is called."""
 
 
-def text_reader(rows: Rows, texts: TextSpool) -> Callable[[int], str | None]:
-    """Return a function that reads the text of a document, given its id; None if the run has not read it."""
-
-    def read(document: int) -> str | None:
-        position = np.searchsorted(rows.documents.id, document)
-        size = int(rows.text_size[position])
-        return None if size < 0 else texts.read_at(int(rows.text_start[position]), size)
-
-    return read
-
-
-def picture_reader(rows: Rows, read_text: Callable[[int], str | None]) -> Callable[[int], str | None]:
+def picture_reader(
+    path_of: Callable[[int], str], read_text: Callable[[int], str | None]
+) -> Callable[[int], str | None]:
     """Return a function that reads the size and a small copy of a picture, for as many as a page can have."""
     left = _PICTURES
 
-    def read(document: int) -> str | None:
+    def read(position: int) -> str | None:
         nonlocal left
-        text = read_text(document)
-        if text is None or not left:
-            return None
-        (reference,) = rows.references(np.searchsorted(rows.documents.id, [document]))
-        path = path_of(reference.name, reference.identity)
-        shown = path and show_picture(Path(path), text)
+        text = read_text(position)
+        shown = show_picture(Path(path_of(position)), text) if text is not None and left else None
         left -= bool(shown)
-        return f"{text.partition(' ')[0]} {shown}" if shown else None
+        return f"{(text or '').partition(' ')[0]} {shown}" if shown else None
 
     return read
 
 
-def write_run_report(
-    file: Writable, run: Run, clusters: Iterable[Sequence[StoredDocument]], refused: Container[int]
-) -> None:
-    """Write the report of a run. `refused` are the ids of documents that are not droppable."""
+def write_run_report(file: Writable, run: Run, decisions: Decisions, refused: Container[int] = ()) -> None:
+    """Write the report of a run. `refused` has the positions of documents that are not droppable."""
     rules = run.rules
     options = {"date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}", "recipe": run.recipe.id}
     options["distance"] = f"{rules.distance}"
@@ -88,12 +68,9 @@ def write_run_report(
     if rules.keep_under:
         options["keep under"] = name_paths(rules.keep_under)
     found = RunReport(
-        run.stored,
+        run.documents,
         options,
-        (
-            [_describe(member, run.list_name) for member in arrange_members(documents, refused)]
-            for documents in clusters
-        ),
+        ([_describe(member, run.list_name) for member in members] for members in decisions.clusters(refused)),
         run.read_text,
         rules.similarity if rules.checks_texts else None,
         rules.drop if rules.checks_texts else None,
@@ -117,16 +94,15 @@ def show_command(arguments: Sequence[str]) -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
 
 
-def _describe(member: Member, list_name: Callable[[StoredDocument], str | None]) -> ReportedMember:
-    document = member.document
+def _describe(member: Member, list_name: Callable[[Member], str | None]) -> ReportedMember:
     decision: Decision = "dropped" if member.droppable else "kept"
     return ReportedMember(
-        document.id,
-        document.name,
-        document.place,
-        "representative" if document.id == member.representative.id else decision,
-        member.kept.id,
-        Closeness(member.kept_distance, document.kept_similarity),
-        Closeness(member.distance, document.representative_similarity),
-        list_name(document) if member.droppable else None,
+        member.position,
+        member.name,
+        member.place,
+        "representative" if member.position == member.representative else decision,
+        member.kept,
+        Closeness(member.kept_distance, member.kept_similarity),
+        Closeness(member.distance, member.similarity),
+        list_name(member) if member.droppable else None,
     )

@@ -22,7 +22,7 @@ from simsql.database.connect import one_line
 from simsql.database.load import FoundTable, find_table
 from simsql.database.transfer import raw_connection
 from simsql.decide.documents import I64
-from simsql.dedup.tables.options import TableOptions
+from simsql.dedup.sources.table_options import TableOptions
 from simsql.documents import printable
 from simsql.errors import SimsqlError, UsageError
 

@@ -41,17 +41,16 @@ class ClusterWriter(NamedTuple):
 
 def describe_member(member: Member) -> dict[str, Any]:
     """Return what the output says about a member: distance and similarity are to the representative."""
-    document = member.document
-    similarity = _round(document.representative_similarity)
-    same = document.kept_similarity == document.representative_similarity
+    similarity = _round(member.similarity)
+    same = member.kept_similarity == member.similarity
     return {
-        "id": document.name,
-        "place": document.place,
+        "id": member.name,
+        "place": member.place,
         "distance": member.distance,
         "similarity": similarity,
-        "kept": member.kept.label,
+        "kept": member.kept_label,
         "kept_distance": member.kept_distance,
-        "kept_similarity": similarity if same else _round(document.kept_similarity),
+        "kept_similarity": similarity if same else _round(member.kept_similarity),
         "droppable": member.droppable,
     }
 
@@ -65,7 +64,7 @@ def _write_json(number: int, members: Sequence[Member]) -> str:
     cluster = {
         "cluster": number,
         "size": len(members),
-        "representative": members[0].document.label,
+        "representative": members[0].label,
         "members": [describe_member(member) for member in members],
     }
     return _JSON.encode(cluster) + "\n"
@@ -74,7 +73,7 @@ def _write_json(number: int, members: Sequence[Member]) -> str:
 def _describe_rows(number: int, members: Sequence[Member]) -> list[dict[str, Any]]:
     """Return a row for each member."""
     return [
-        describe_member(member) | {"cluster": number, "representative": member.representative.label}
+        describe_member(member) | {"cluster": number, "representative": member.representative_label}
         for member in members
     ]
 
@@ -102,12 +101,11 @@ def _write_table(number: int, members: Sequence[Member]) -> str:
 
 
 def _describe(member: Member) -> str:
-    is_kept = member.document.id == member.kept.id
-    distance = member.distance if is_kept else member.kept_distance
-    found = member.document.representative_similarity if is_kept else member.document.kept_similarity
+    distance = member.distance if member.is_kept else member.kept_distance
+    found = member.similarity if member.is_kept else member.kept_similarity
     similarity = "-" if found is None else show_similarity(found)
-    place = f" ({member.document.place})" if member.document.shared else ""
-    return f"{distance:>8}  {similarity:>10}  {'' if is_kept else '  '}{printable(member.document.name)}{place}"
+    place = f" ({member.place})" if member.shared else ""
+    return f"{distance:>8}  {similarity:>10}  {'' if member.is_kept else '  '}{printable(member.name)}{place}"
 
 
 class FirstClusters:

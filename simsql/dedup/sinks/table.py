@@ -1,7 +1,8 @@
-"""A new table with the decisions about the rows of another one."""
+"""A new table with the decisions about the rows of another one, and a report on them."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -11,7 +12,12 @@ from sqlalchemy import Engine
 
 from simsql.database.transfer import raw_connection
 from simsql.decide.documents import I64, Flags, Similarities
-from simsql.dedup.tables.source import UNSTEADY, SourceTable
+from simsql.dedup.members import Decisions, Member
+from simsql.dedup.sources.rows import RowSource
+from simsql.dedup.sources.table import UNSTEADY, SourceTable
+from simsql.dedup.sources.table_options import TableOptions
+from simsql.documents import SkipCount, Stages, open_output
+from simsql.documents.spool import TextSpool
 from simsql.errors import SimsqlError, UsageError
 
 # Prefixes of the key columns: of the row that is kept, and of the row that represents the cluster.
@@ -197,3 +203,74 @@ class DecisionTable:
 
     def _execute(self, statement: str, **parts: sql.Composable | str) -> int:
         return self._raw.execute(self._source.compose(statement, **self._parts, **parts)).rowcount
+
+
+class TableSink:
+    """Writes the decisions of a job on rows to `table`, if there is one, and a report, if it is wanted."""
+
+    def __init__(self, source: RowSource, table: DecisionTable | None, options: TableOptions) -> None:
+        self.decided = self.clusters = self.members = self.droppable = 0
+        """Numbers of rows, and of clusters."""
+        self._source = source
+        self._table = table
+        self._options = options
+
+    def write(self, decisions: Decisions, stages: Stages, files: ExitStack) -> None:
+        """Write the decisions, and count them."""
+        assert self._table  # noqa: S101 - only a run that explains has none
+        decided = self._to_write(decisions)
+        sizes = np.bincount(decisions.verdicts.representative, minlength=1)
+        self.decided, self.droppable = len(decided.row), int(np.count_nonzero(decided.drop))
+        self.clusters, self.members = int(np.count_nonzero(sizes > 1)), int(sizes[sizes > 1].sum())
+        with stages.stage("write decisions", self.decided) as report:
+            for written in self._table.write(decided):
+                report(written)
+        if self._options.report:
+            with stages.stage("write report"), TextSpool() as texts:
+                page = files.enter_context(open_output(self._options.report))
+                self._write_report(page, decisions, texts)
+                page.flush()
+
+    def _to_write(self, decisions: Decisions) -> RowVerdicts:
+        """Return the decisions, also about rows that are kept without having been compared."""
+        _, comparison, verdicts = decisions
+        source, fingerprint = self._source, comparison.documents.fingerprint
+        (chosen,) = np.nonzero(comparison.corpus.has_fingerprint)
+        kept, alone = verdicts.kept[chosen], source.alone
+        one, none = np.ones(len(alone)), np.zeros(len(alone), dtype=np.int64)
+        columns = (
+            (source.place[chosen], alone),
+            (source.place[kept], alone),
+            (source.place[verdicts.representative[chosen]], alone),
+            (np.bitwise_count(fingerprint[chosen] ^ fingerprint[kept]).astype(np.int64), none),
+            (verdicts.kept_similarity[chosen], one),
+            (kept != chosen, none.astype(bool)),
+        )
+        return RowVerdicts._make(map(np.concatenate, columns))
+
+    def _write_report(self, page: Any, decisions: Decisions, texts: TextSpool) -> None:
+        """Write the report. The texts of clusters are read again, as the same snapshot shows them."""
+        # Here: the templates take longer to import than a short run.
+        from simsql.dedup.sinks.report import Run, write_run_report  # noqa: PLC0415
+
+        source = self._source
+        (members,) = np.nonzero(decisions.verdicts.cluster)
+        number = source.load(members, texts)
+        if len(number) < len(members):
+            raise SimsqlError(UNSTEADY)
+        undecided = SkipCount()
+        undecided.by_reason.update({reason: count for reason, count in source.undecided().items() if count})
+        run = Run(
+            self._options.recipe,
+            self._options.rules,
+            self.decided,
+            lambda row: texts.read(number[row]),
+            _list_name,
+            skipped={"not decided": undecided},
+            noun="row",
+        )
+        write_run_report(page, run, decisions)
+
+
+def _list_name(row: Member) -> str | None:
+    return None if set("\n\r") & set(row.name) else row.name

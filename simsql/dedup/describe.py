@@ -1,0 +1,192 @@
+"""Turn parts of the input into columns, in any process: read them, and fingerprint their texts."""
+
+import os
+import stat
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from simsql.decide.documents import I64
+from simsql.dedup.corpus import Features, Strings, concatenate
+from simsql.documents import FLAT, NO_WORDS, Document, Skip, SkipCount, storable
+from simsql.documents.parts import Part
+from simsql.documents.reports import name_of_file
+from simsql.documents.spool import TextSpool, TokenSpool, digest_tokens
+from simsql.fingerprint import (
+    Fingerprints,
+    Recipe,
+    TokenLists,
+    count_pixels,
+    simhash_items,
+    simhash_items_with_tokens,
+)
+
+_STATUS = 5
+NO_STATUS = (-1,) * _STATUS
+"""The status of streams."""
+
+
+class Files(NamedTuple):
+    """The files in which documents were read."""
+
+    path: Strings
+    """Empty for standard input."""
+    status: I64
+    """What `status_of` returned when the file was opened, a row for each."""
+
+
+class Columns(NamedTuple):
+    """Where documents were read, and what they are like."""
+
+    file: I64
+    """The number of the file."""
+    line: I64
+    """The line of a record; 0 for a file that is one document."""
+    id: Strings
+    """Empty for a document whose name is its place."""
+    value: Strings
+    """Empty without a value."""
+    characters: I64
+    text_start: I64
+    """Where the text begins in the spool, in bytes; 0 if texts are not wanted."""
+    text_size: I64
+    """Bytes in the spool."""
+
+
+class Described(NamedTuple):
+    """The documents of a part. Their files are numbered from 0."""
+
+    files: Files
+    columns: Columns
+    features: Features
+    skips: SkipCount
+    wordless: SkipCount
+    """Documents without a fingerprint."""
+    size: int
+    """Bytes on disk."""
+
+
+def status_of(found: os.stat_result | None) -> tuple[int, ...]:
+    """Return what changes when somebody writes to a file or replaces it; -1 for streams.
+
+    The first two numbers are those of the device and of the inode.
+    """
+    if not found or not stat.S_ISREG(found.st_mode):
+        return NO_STATUS
+    return found.st_dev, found.st_ino % (1 << 63), found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def features_of(
+    fingerprints: Fingerprints, tokens: TokenLists, sketches: Fingerprints, spool: TokenSpool
+) -> Features:
+    """Return the columns of some texts, and add their tokens to the spool."""
+    words = np.frombuffer(b"".join(digest_tokens(tokens)), ">u8").reshape(-1, 2).astype(np.uint64)
+    has_fingerprint = ~np.ma.getmaskarray(fingerprints)
+    starts = spool.add_tokens(tokens)
+    return Features(fingerprints.data, has_fingerprint, sketches.filled(0), words, starts, tokens.counts)
+
+
+def without_tokens(fingerprints: Fingerprints) -> Features:
+    """Return the columns of some texts that are not compared."""
+    none = np.zeros(len(fingerprints), dtype=np.int64)
+    words = np.zeros((len(none), 2), dtype=np.uint64)
+    has_fingerprint = ~np.ma.getmaskarray(fingerprints)
+    return Features(fingerprints.data, has_fingerprint, none.astype(np.uint64), words, none, none)
+
+
+class Describer:
+    """Describes parts. Tokens and texts are wanted if there are spools, which new processes share."""
+
+    def __init__(self, recipe: Recipe, tokens: TokenSpool | None, texts: TextSpool | None) -> None:
+        self._recipe = recipe
+        self._tokens = tokens
+        self._texts = texts
+
+    def __call__(self, part: Part) -> Described:
+        """Return the documents of a part."""
+        documents = _Documents(part, self._texts, of_pictures=self._recipe.of_pictures)
+        return documents.finish([without_tokens(np.ma.zeros(0, np.uint64)), *self._features(documents.read())])
+
+    def _features(self, items: Iterator[tuple[None, str]]) -> Iterator[Features]:
+        if self._tokens is None:
+            for _, fingerprints in simhash_items(items, self._recipe):
+                yield without_tokens(fingerprints)
+            return
+        for _, fingerprints, tokens, sketches in simhash_items_with_tokens(items, self._recipe):
+            yield features_of(fingerprints, tokens, sketches, self._tokens)
+
+
+class _Documents:
+    """The documents of one part."""
+
+    def __init__(self, part: Part, texts: TextSpool | None, *, of_pictures: bool) -> None:
+        self._part = part
+        self._texts = texts
+        self._of_pictures = of_pictures
+        self._skips = SkipCount()
+        self._ids: list[str] = []
+        self._values: list[str] = []
+        self._places: list[str] = []
+        self._numbers = array("q")  # file, line, characters, start and size of the text
+        self._paths: list[str] = []
+        self._statuses: list[tuple[int, ...]] = []
+        self._path: object = self
+        self._name = ""
+        """That of the current file, in the names of records without an id."""
+
+    def read(self) -> Iterator[tuple[None, str]]:
+        """Yield the texts, each with None."""
+        for item in self._part.read():
+            if isinstance(item, Skip):
+                self._skips.add(item)
+                continue
+            self._skips.add_guess(item)
+            self._add(item)
+            yield None, item.text
+            del item  # a long text is not kept while the next one is read
+
+    def _add(self, item: Document) -> None:
+        if item.line is None or item.path is not self._path:
+            self._open(item)
+        start, size = self._texts.add_text(item.text) if self._texts else (0, 0)
+        characters = len(item.text)
+        if self._of_pictures and item.status:  # of as many pixels, those in the larger file have lost less
+            characters = count_pixels(item.text) << 32 | min(item.status.st_size, 2**32 - 1)
+        self._numbers.extend((len(self._paths) - 1, item.line or 0, characters, start, size))
+        has_id = item.line is not None and item.name != f"{self._name}:{item.line}"
+        self._ids.append(item.name if has_id else "")
+        self._values.append(item.value or "")
+        self._places.append(item.place)
+
+    def _open(self, item: Document) -> None:
+        self._path = item.path
+        self._name = storable(item.path) if item.path else "stdin"
+        self._paths.append(os.fspath(item.path) if item.path else "")
+        self._statuses.append(status_of(item.status))
+        if item.line is not None:
+            self._skips.read.add(name_of_file(item))
+
+    def finish(self, found: list[Features]) -> Described:
+        """Return the columns, given what was computed from the texts."""
+        file, line, characters, start, size = np.frombuffer(self._numbers, dtype=np.int64).reshape(-1, 5).T
+        features: Features = concatenate(found)
+        wordless = SkipCount()
+        reason = (
+            (FLAT, "a picture of one colour has no fingerprint")
+            if self._of_pictures
+            else (NO_WORDS, "a text without letters, digits or emoji has no fingerprint")
+        )
+        for position in np.flatnonzero(~features.has_fingerprint).tolist():
+            wordless.add(Skip(self._places[position], *reason))
+        statuses = np.array(self._statuses, dtype=np.int64).reshape(-1, _STATUS)
+        ids, values = Strings.of(self._ids), Strings.of(self._values)
+        return Described(
+            Files(Strings.of(self._paths), statuses),
+            Columns(file, line, ids, values, characters, start, size),
+            features,
+            self._skips,
+            wordless,
+            self._part.size,
+        )

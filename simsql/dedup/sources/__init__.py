@@ -1,0 +1,1 @@
+"""What a job reads: files and streams, or the rows of a table."""

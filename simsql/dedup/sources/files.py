@@ -1,0 +1,252 @@
+"""The documents in files and streams."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+
+from simsql.decide.criteria import criterion, rank_values, value_of_file
+from simsql.decide.documents import I64, Flags
+from simsql.decide.rules import Rules
+from simsql.dedup.corpus import Corpus, Names, concatenate
+from simsql.dedup.describe import Columns, Described, Describer, Files
+from simsql.documents import DocumentReader, Report, SkipCount, Stages, name_paths, printable, storable
+from simsql.documents.parts import PART, Part
+from simsql.documents.spool import TextSpool, TokenSpool
+from simsql.errors import SimsqlError, UsageError
+from simsql.fingerprint import Recipe, map_in_processes
+
+_ALONE = 8  # parts that one process describes in the time that other processes take to start
+_AT_ONCE = 1 << 14  # documents whose names are in memory
+_SHOWN = 5  # places that an error names
+_NO_VALUE = np.iinfo(np.int64).min
+
+
+class FileSource:
+    """The documents of a reader: `read` them first. `check` is called when they have been read."""
+
+    def __init__(
+        self,
+        reader: DocumentReader,
+        recipe: Recipe,
+        rules: Rules,
+        workers: int | None,
+        texts: TextSpool | None = None,
+        check: Callable[["FileSource"], None] | None = None,
+    ) -> None:
+        self.reader = reader
+        self.recipe = recipe
+        self.rules = rules
+        self.texts = texts
+        """The texts, if they are wanted."""
+        self._check = check
+        self.wordless = SkipCount()
+        """The documents without a fingerprint."""
+        self._workers = workers or 1
+
+    @property
+    def total(self) -> int:
+        """The number of documents."""
+        return len(self.columns.line)
+
+    def read(self, tokens: TokenSpool, stages: Stages) -> Corpus:
+        """Read the documents. If texts are compared, their tokens go to the spool.
+
+        Raises SimsqlError if there are no documents, none has the field that decides, or none is protected.
+        """
+        describe = Describer(self.recipe, tokens if self.rules.checks_texts else None, self.texts)
+        with stages.stage("read and fingerprint", self.reader.bytes_total) as report:
+            found = list(self._described(describe, report))
+        if not found:
+            raise SimsqlError(self.reader.nothing_found())
+        self.files: Files = concatenate(each.files for each in found)
+        self.columns: Columns = concatenate(each.columns for each in found)
+        features = concatenate(each.features for each in found)
+        del found
+        columns, rules = self.columns, self.rules
+        self.protected, values = self._ask_rules()
+        if self._check:
+            self._check(self)
+        return Corpus.of(
+            features,
+            columns.characters,
+            criterion(rules, np.arange(self.total), columns.characters, values, columns.line),
+            self._order_by_name,
+            tokens.read_at,
+            checks_texts=rules.checks_texts,
+            pictures=self.recipe.of_pictures,
+            protected=self.protected,
+        )
+
+    def _described(self, describe: Describer, report: Report) -> Iterator[Described]:
+        """Yield what was described. A large file of records is among the files of several parts."""
+        done = files = 0
+        for found in self._map(describe):
+            done += found.size
+            report(done)
+            self.reader.skips.add_all(found.skips)
+            self.reader.skips.read |= found.skips.read
+            self.wordless.add_all(found.wordless)
+            if len(found.columns.line):
+                yield found._replace(columns=found.columns._replace(file=found.columns.file + files))
+                files += len(found.files.status)
+
+    def _map(self, describe: Describer) -> Iterator[Described]:
+        parts: Iterator[Part] = self.reader.parts()
+        # A stream may be slow, and is not waited for.
+        begun = [] if self.reader.bytes_total is None else list(islice(parts, _ALONE))
+        is_small = 0 < len(begun) < _ALONE
+        parts = chain(begun, parts)
+        del begun
+        if self._workers == 1 or is_small:
+            for part in parts:
+                yield describe(part)
+                del part
+            return
+        # A long text takes as much memory as several parts.
+        yield from map_in_processes(describe, parts, self._workers, lambda part: max(1, part.held / PART))
+
+    def _ask_rules(self) -> tuple[Flags, I64]:
+        """Return which documents the rules protect, and the values that decide, higher for those to keep."""
+        rules, columns = self.rules, self.columns
+        protected = np.zeros(self.total, dtype=bool)
+        values = np.full(self.total, _NO_VALUE)
+        if rules.keep_field is not None:
+            has_value = np.diff(columns.value.ends, prepend=0) > 0
+            if not has_value.any():
+                raise SimsqlError(f"no document has a field {rules.keep_field!r}: choose with --keep-field")
+            found = columns.value.some(np.flatnonzero(has_value))
+            ranks = rank_values(found)
+            values[has_value] = [ranks[value] for value in found]
+        elif rules.by_value:
+            values = self._by_file(lambda path, modified: value_of_file(rules.keep, path, modified), _NO_VALUE)
+        if rules.keep_under:
+            protected = self._by_file(lambda path, _: rules.protects(path), None).astype(bool)
+            if not protected.any():
+                raise SimsqlError(
+                    f"no document that was read is below {name_paths(rules.keep_under)}: name a folder with"
+                    " documents; that of --keep-under has to be among the paths to read, too"
+                )
+        return protected, values
+
+    def _by_file(self, ask: Callable[[str, int], int], of_streams: int | None) -> I64:
+        """Return a number for each document, given a function of the real path and the time of its file.
+
+        A stream has `of_streams` or, if that is None, what the function returns for its absolute path.
+        """
+        folders: dict[str, str] = {}
+        found = []
+        paths = self.files.path.some(np.arange(len(self.files.status)))
+        for path, (_, inode, _, modified, _) in zip(paths, self.files.status.tolist(), strict=True):
+            if inode >= 0:
+                found.append(ask(storable(Path(_real_path(path, folders))), modified))
+            elif of_streams is None:
+                found.append(ask(storable(Path(path).absolute()) if path else "-", modified))
+            else:
+                found.append(of_streams)
+        return np.array(found, dtype=np.int64)[self.columns.file]
+
+    def read_text(self, position: int) -> str:
+        """Return the text of a document, if texts are wanted."""
+        assert self.texts  # noqa: S101
+        columns = self.columns
+        return self.texts.read_at(int(columns.text_start[position]), int(columns.text_size[position]))
+
+    def path_of(self, position: int) -> str:
+        """Return the file of a document."""
+        return self.files.path.some(self.columns.file[position : position + 1])[0]
+
+    def _order_by_name(self, positions: I64) -> I64:
+        # Strings are in the order of their UTF-8, as in the collation "C".
+        names = zip(self._names(positions), positions.tolist(), strict=True)
+        return np.array([position for _, position in sorted(names)])
+
+    def _names(self, positions: I64) -> list[str]:
+        """Return the ids of documents, and the places of those that have none."""
+        ids = self.columns.id.some(positions)
+        return [id_ or base for id_, base in zip(ids, self._bases(positions), strict=True)]
+
+    def _bases(self, positions: I64) -> list[str]:
+        """Return where documents were read, not yet on one line."""
+        files, number = np.unique(self.columns.file[positions], return_inverse=True)
+        paths = [storable(Path(path)) if path else "stdin" for path in self.files.path.some(files)]
+        lines = self.columns.line[positions].tolist()
+        return [
+            f"{paths[of]}:{line}" if line else paths[of] for of, line in zip(number.tolist(), lines, strict=True)
+        ]
+
+    def _places(self, positions: I64) -> list[str]:
+        return list(map(printable, self._bases(positions)))
+
+    @cached_property
+    def _hashes(self) -> tuple[I64, I64]:
+        """The hashes of all names, and those of the places of documents that are called otherwise."""
+        own, others = np.zeros((2, self.total), dtype=np.int64)
+        for start in range(0, self.total, _AT_ONCE):
+            positions = np.arange(start, min(start + _AT_ONCE, self.total))
+            own[positions] = names = _hash(self._names(positions))
+            places = _hash(self._places(positions))
+            others[positions] = np.where(places == names, 0, places)
+        return own, others
+
+    @cached_property
+    def _sorted_hashes(self) -> list[I64]:
+        return [np.sort(hashes) for hashes in self._hashes]
+
+    def names(self, positions: I64) -> Names:
+        """Return how the documents at these positions are called."""
+        names, places = self._names(positions), self._places(positions)
+        own, others = self._sorted_hashes
+        by_name, by_place = _hash(names), _hash(places)
+        return Names(
+            names,
+            places,
+            self.columns.line[positions].tolist(),
+            self.files.path.some(self.columns.file[positions]),
+            (_count(own, by_name) > 1).tolist(),
+            (_count(own, by_place) > (by_name == by_place)).tolist(),
+            (_count(others, by_name) > 0).tolist(),
+        )
+
+    def find(self, name: str) -> int:
+        """Return the position of a document. Raises UsageError if none is called so, or several are."""
+        found: list[int] = []
+        for hashes, spell in zip(self._hashes, (self._names, self._places), strict=True):
+            (near,) = np.nonzero(hashes == hash(name))
+            found = found or [at for at, other in zip(near.tolist(), spell(near), strict=True) if other == name]
+        if not found:
+            raise UsageError(f"no document is called {printable(name)!r}: name documents as the output does")
+        if len(found) > 1:
+            places = sorted(self._places(np.array(found[:_SHOWN])))
+            more = ", ..." if len(found) > _SHOWN else ""
+            raise UsageError(
+                f"{len(found):,} documents are called {printable(name)!r}: name one by its place:"
+                f" {', '.join(places)}{more}"
+            )
+        return found[0]
+
+    def why_undecided(self, _: int) -> str | None:
+        """Return None: a document without a fingerprint has no words, or is flat."""
+        return None
+
+
+def _hash(strings: Sequence[str]) -> I64:
+    return np.fromiter(map(hash, strings), np.int64, len(strings))
+
+
+def _count(ascending: I64, values: I64) -> I64:
+    """Return how often each value is there."""
+    return np.searchsorted(ascending, values, "right") - np.searchsorted(ascending, values)
+
+
+def _real_path(path: str, folders: dict[str, str]) -> str:
+    """Return a path without links, given the real paths of folders so far."""
+    if os.path.islink(path):  # noqa: PTH114
+        return os.path.realpath(path)
+    folder, name = os.path.split(path)
+    if folder not in folders:
+        folders[folder] = os.path.realpath(folder)
+    return os.path.join(folders[folder], name)  # noqa: PTH118
