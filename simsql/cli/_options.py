@@ -161,20 +161,12 @@ MEANINGS = {
         " (0 to 64 minus the distance)",
     ),
     "--missing": Meaning("ROWS", "Accept up to this many rows without a fingerprint for the new default index"),
-    "--new-only": Meaning(
-        None, "List only documents whose decision is new or has changed, with those kept in their favour"
-    ),
     "--null": Meaning(None, "End each name in the drop list with a NUL, for xargs -0", "-0"),
     "--output": Meaning("FILE", "Write the results to this file instead of stdout (-)", "-o"),
     "--pairs": Meaning("N", "Draw this many pairs (1 or more)"),
     "--quiet": Meaning(None, "Print only results and errors: no progress, summary or remarks", "-q"),
     "--recipe": Meaning("RECIPE", "Make fingerprints with this recipe: an id, a known name, or a file"),
     "--report": Meaning("FILE", "Write a page to look at the clusters and their texts in a browser"),
-    "--redecide": Meaning(
-        None,
-        "Discard stored decisions and decide again; needed after a change of --distance, --similarity,"
-        " --drop-similarity, --keep, --keep-field or --keep-under",
-    ),
     "--repair": Meaning(None, "Repair the faults of a table; writers to it wait until it is done"),
     "--replace": Meaning(None, "Replace the table of --into, if this command has created it before"),
     "--rows": Meaning("N", "Plan for this many fingerprints (0 or more)"),
@@ -199,7 +191,6 @@ MEANINGS = {
         "Keep the index in key tables, or in B-trees on the table itself; by default, expression for a partitioned"
         " or distributed table, and tables for others",
     ),
-    "--table": Meaning("NAME", "Store documents and decisions in this table, which later runs add to"),
     "--text": Meaning("TEXT", "Search for this text; - reads it from stdin"),
     "--text-column": Meaning("NAME", "Use this column for the texts"),
     "--text-field": Meaning("NAME", "Read texts from this field or column"),
@@ -378,7 +369,6 @@ _PATHS = typer.Argument(
     " .bz2 or .zst, and .parquet; - is JSON or a table on stdin.",
 )
 Paths = Annotated[list[str], _PATHS]
-OptionalPaths = Annotated[list[str] | None, _PATHS]
 Folder = Annotated[
     Path,
     typer.Argument(

@@ -24,6 +24,7 @@ from simsql.fingerprint import (
 )
 
 _STATUS = 5
+_LATEST = 2**63 - 2  # nanoseconds
 NO_STATUS = (-1,) * _STATUS
 """The status of streams."""
 
@@ -71,11 +72,12 @@ class Described(NamedTuple):
 def status_of(found: os.stat_result | None) -> tuple[int, ...]:
     """Return what changes when somebody writes to a file or replaces it; -1 for streams.
 
-    The first two numbers are those of the device and of the inode.
+    The first two numbers are those of the device and of the inode. Times after 2262 count as 2262.
     """
     if not found or not stat.S_ISREG(found.st_mode):
         return NO_STATUS
-    return found.st_dev, found.st_ino % (1 << 63), found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    modified, changed = (max(-_LATEST, min(time, _LATEST)) for time in (found.st_mtime_ns, found.st_ctime_ns))
+    return found.st_dev, found.st_ino % (1 << 63), found.st_size, modified, changed
 
 
 def features_of(

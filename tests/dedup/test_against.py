@@ -1,4 +1,4 @@
-"""New documents against an archive, and the days of a corpus whose table stays, compared with plain Python."""
+"""New documents against an archive, compared with plain Python."""
 
 import contextlib
 import json
@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 import stars
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from program import run, write_lines
-from sqlalchemy import text
 from stages import Stages
 
 from simsql import hamming_distance, simhash, similarity
 from simsql.decide.rules import Keep, Rules
 from simsql.dedup.job import DedupOptions, run_dedup
-from simsql.dedup.store.destination import Destination
 from simsql.dedup.sinks.clusters import ClusterOutput
 from simsql.fingerprint import sketch, sketch_distance
 
@@ -73,12 +71,12 @@ def test_new_documents_are_decided_about_and_the_archive_is_not(archive, new):
     # What was read last is assigned last: the first name of the archive, or else of the new documents, wins.
     first |= {words_of(written): name for name, written in reversed(named.items()) if name.startswith("old")}
     order = sorted(first.values(), key=lambda name: (name.startswith("new"), int(name.split()[1])))
-    old = {name: name for name in order if name.startswith("old")}
+    old = [name for name in order if name.startswith("old")]
 
     def alike_by_name(a, b):
         return alike(named[a], named[b])
 
-    kept, representing = stars.decide(order, alike_by_name, 0.6, 0.7, old, old, to_earlier=True)
+    kept, representing = stars.decide(order, alike_by_name, 0.6, 0.7, old, to_archive=True)
     expected = {}
     for name, written in named.items():
         if name.startswith("new"):
@@ -107,73 +105,6 @@ def test_new_documents_are_decided_about_and_the_archive_is_not(archive, new):
             nearest = max((alike(named[name], named[other]) for other in old), default=0)
             assert member["similarity"] == round(nearest, 6) or nearest < 0.6
     assert sorted(dropped) == sorted(name for name, (centre, _) in expected.items() if centre != name)
-
-
-FILES = ["a.jsonl", "b.jsonl", "c.txt", "d.txt"]
-CHANGES = st.dictionaries(st.tuples(st.sampled_from(FILES), st.integers(0, 5)), TEXTS | st.none(), max_size=12)
-
-
-def write(documents):
-    for file in FILES:
-        Path(file).unlink(missing_ok=True)
-        texts = {f"{file} {number}": written for (of, number), written in documents.items() if of == file}
-        if file.endswith(".jsonl"):
-            write_lines(Path(file), texts)
-        elif texts:
-            Path(file).write_text(next(iter(texts.values())))
-
-
-def on_disk():
-    """Return the texts that are there now, by their places."""
-    texts = {}
-    for file in filter(Path.exists, map(Path, FILES)):
-        if file.suffix == ".txt":
-            texts[f"{file}"] = file.read_text()
-        else:
-            records = map(json.loads, file.read_text().splitlines())
-            texts |= {f"{file}:{line}": record["text"] for line, record in enumerate(records, 1)}
-    return texts
-
-
-COLUMNS = "place, id, coalesce(kept, id), coalesce(representative, coalesce(kept, id)), text_digest"
-
-
-@given(st.lists(st.tuples(CHANGES, st.sets(st.sampled_from(FILES), min_size=1)), min_size=3, max_size=3))
-@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_day_lists_what_is_new_and_drops_nothing_for_a_text_that_is_gone(newest, days):
-    engine, url = newest
-    documents, before = {}, {}
-    with engine.begin() as connection:
-        connection.execute(text("DROP TABLE IF EXISTS kept"))
-    with folder() as here:
-        for changes, read in days:
-            documents |= changes
-            documents = {place: written for place, written in documents.items() if written is not None}
-            write(documents)
-            now = on_disk()
-            paths = sorted(file for file in read if any(place.split(":")[0] == file for place in now))
-            if not paths:
-                continue
-            destination = Destination(url, None, "kept")
-            summary, members, dropped = outcome(paths, destination=destination, new_only=True)
-            with engine.connect() as connection:
-                rows = connection.execute(text(f"SELECT {COLUMNS} FROM kept")).all()
-            places = {id_: place.removeprefix(f"{here}/") for place, id_, *_ in rows}
-            # The table has what the files have that the run was told to read.
-            was_read = [place for place in places.values() if place.split(":")[0] in paths]
-            assert sorted(was_read) == sorted(place for place in now if place.split(":")[0] in paths)
-            assert summary.stored == len(rows)
-            new = [row for row in rows if before.get(row[1]) != (row[2], row[4])]
-            related = {id_ for _, *ids, _ in new for id_ in ids}
-            sizes = Counter(row[3] for row in rows if row[1] in related)
-            expected = {row[0] for row in rows if row[1] in related and sizes[row[3]] > 1}
-            assert {f"{here}/{place}".replace(f"{here}/{here}", f"{here}") for place in members} == expected
-            kept = {places[row[1]]: places[row[2]] for row in rows}
-            for name in dropped:
-                place = next(place for place, member in members.items() if name in (member["id"], place))
-                assert kept[place] != place
-                assert similarity(now[place], now[kept[place]]) >= 0.7
-            before = {row[1]: (row[2], row[4]) for row in rows}
 
 
 @pytest.fixture
@@ -226,27 +157,10 @@ def test_the_archive_is_not_copied_to_the_clean_corpus(tmp_path, both):
         clean = tmp_path / f"clean of {against.name}.jsonl"
         assert run("dedup", new, "--against", against, "--clean", clean).code == 3
         assert clean.read_text().splitlines() == [line for line in new.read_text().splitlines() if '"e"' in line]
-    kept = ["--new-only", "--server-dir", tmp_path / "server"]
-    run("dedup", new, *kept, "--clean", tmp_path / "x.jsonl").failed(2, "leave out --new-only")
-    run("dedup", new, "--new-only").failed(2, "--new-only needs the decisions of earlier runs: add --table")
 
 
 def test_an_archive_cannot_hold_new_documents(tmp_path, both):
     archive, new = both
     run("dedup", new, "--against", tmp_path).failed(2, "new.jsonl is in --against, so nothing in it would be new")
     run("dedup", new, "--against", archive, "--keep-under", archive).failed(2, "exclude each other")
-    run("dedup", new, "--against", archive, "--server-dir", tmp_path / "server").failed(2, "--new-only")
     assert run("dedup", tmp_path, "--against", archive).groups == run("dedup", new, "--against", archive).groups
-
-
-def test_decisions_that_rest_on_texts_that_are_not_read_are_named(newest, tmp_path, both):
-    archive, new = both
-    options = ["--database", newest[1], "--table", "kept", "--keep", "first"]
-    run("dedup", archive, *options).done()
-    other = write_lines(tmp_path / "other.jsonl", {"e": variant(30, {})})
-    found = run("dedup", other, *options).done()
-    assert found.table["dropped in favour of a text not read"] == "1"
-    assert f"not checked: {archive}:2: kept text not read: this run has not read {archive}:1" in found.err
-    assert run("dedup", other, *options, "--new-only").done().clusters == []
-    # A text that is near is read again.
-    assert "not checked" not in run("dedup", new, *options).done().err

@@ -13,8 +13,6 @@ import termios
 
 from program import finish, run, run_apart, spawn, write_lines
 
-from simsql.database.install import read_status
-
 STAGES = [
     "read and fingerprint",
     "check texts",
@@ -214,23 +212,3 @@ def test_without_a_terminal_there_are_no_bars(home, lines):
     assert "\x1b" not in found.err
     assert "\r" not in found.err
     assert found.err.count("read and fingerprint") == 1  # in the table
-
-
-# On every server
-
-
-def test_a_table_stays_and_a_later_run_adds_to_it(database, database_url, tmp_path, texts, groups):
-    options = ["--database", database_url, "--table", "kept"]
-    names = list(texts)
-    first = write_lines(tmp_path / "1.jsonl", {name: texts[name] for name in names[:2]})
-    found = run("dedup", first, *options).done()
-    assert found.groups == {frozenset(names[:2])}
-    (index,) = read_status(database).indexes
-    assert (index.table_name, index.column_name, index.distance) == ("public.kept", "fingerprint", 12)
-    write_lines(first, texts)
-    found = run("dedup", first, *options).done()
-    assert found.groups == groups
-    assert (found.table["new"], found.table["known already"]) == ("4", "2")
-    with database.connect() as connection:
-        stored = connection.exec_driver_sql("SELECT name FROM kept ORDER BY id").scalars().all()
-    assert stored == names

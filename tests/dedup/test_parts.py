@@ -17,15 +17,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from reading import write
 from record_files import JSON_LINES, TABLES
-
-from simsql.decide.rules import Rules
 from simsql.dedup.safety.identity import Identities, digest_text
 from simsql.dedup.store import intake
 from simsql.dedup.store.columns import Columns, spell_digests, spell_places
 from simsql.dedup.store.intake import Intake
 from simsql.dedup.store.memory import MemoryStore
-from simsql.documents import Document, DocumentReader, Layout, parts
 from simsql.documents.ranges import MovedError, Range
+
+from simsql.decide.rules import Rules
+from simsql.documents import Document, DocumentReader, Layout, parts
 from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.fingerprint import DEFAULT_RECIPE, map_in_processes, simhash, sketch
 

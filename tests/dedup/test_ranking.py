@@ -170,42 +170,6 @@ def without_places(cluster):
     return cluster | {"members": members}
 
 
-def test_documents_that_are_added_change_no_earlier_decision(tmp_path, newest):
-    texts = corpus.make_texts(3, families=100)
-    names = list(texts)
-    options = ["--database", newest[1], "--table", "kept"]
-    first = write_lines(tmp_path / "texts.jsonl", {name: texts[name] for name in names[: len(names) // 2]})
-
-    def decide(*arguments):
-        found = run("dedup", *arguments, *options).done()
-        return found, {
-            member["id"]: (member["kept"], cluster["representative"])
-            for cluster in found.clusters
-            for member in cluster["members"]
-        }
-
-    _, before = decide(first)
-    later, after = decide(write_lines(first, texts))
-    assert {name: after[name] for name in before} == before
-    assert len(after) > len(before)
-    for cluster in later.clusters:
-        for member in cluster["members"]:
-            assert member["similarity"] == round(
-                simsql.similarity(texts[member["id"]], texts[cluster["representative"]]), 6
-            )
-            assert member["kept_similarity"] == round(
-                simsql.similarity(texts[member["id"]], texts[member["kept"]]), 6
-            )
-            assert member["kept"] == member["id"] or member["kept_similarity"] >= 0.7
-    again, _ = decide(first)
-    assert again.stdout == later.stdout
-    afresh, _ = decide(first, "--redecide", "--drop-list", tmp_path / "drop")
-    fingerprints = fingerprints_of(first)
-    decisions = by_definition(texts, fingerprints, all_jaccard)
-    check(afresh, texts, fingerprints, decisions, tmp_path / "drop")
-    assert decide(first)[0].stdout == afresh.stdout
-
-
 def test_fingerprints_alone(tmp_path, home):
     """Without similarities, documents are kept within the distance."""
     texts = corpus.make_texts(1, families=60)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,8 +53,7 @@ def test_thresholds_out_of_range(lines):
     run("dedup", lines, "--keep", "first", "--keep-field", "score").failed(2, "exclude each other")
     run("dedup", lines, "--null").failed(2, "--null needs --drop-list FILE")
     run("dedup", lines, "--explain", "a", "b", "--output", "file").failed(2, "--explain writes no clusters")
-    run("dedup").failed(2, "PATH", "name the files to read")
-    run("dedup", "--explain", "a", "b").failed(2, "name the files to read: without them, --explain needs --table")
+    run("dedup").failed(2, "PATH")
 
 
 def test_the_ends_of_the_ranges_are_in_them():
@@ -63,29 +61,6 @@ def test_the_ends_of_the_ranges_are_in_them():
     for wrong in ((-1, 0.5), (65, 0.5), (3, -0.1), (3, 1.1), (3, 0.5, 1.1)):
         with pytest.raises(UsageError, match=f"between .* not {wrong[-1] if wrong[0] == 3 else wrong[0]}$"):
             Rules(*wrong)
-
-
-def test_rules_that_a_table_has_recorded():
-    """The names may never change: tables of earlier versions have them in their comments."""
-    recorded = {
-        "distance": 3,
-        "similarity": 0.5,
-        "drop_similarity": 0.7,
-        "keep": "newest",
-        "keep_field": None,
-        "keep_under": ["/data/ä b"],
-    }
-    rules = Rules(distance=3, similarity=0.5, keep=Keep.NEWEST, keep_under=("/data/ä b",))
-    assert rules.to_json() == json.dumps(recorded, ensure_ascii=False)
-    assert Rules.from_recorded(recorded) == replace(rules, drop_similarity=0.7)
-    told = "--distance 3 --similarity 0.5 --drop-similarity 0.7"
-    assert Rules.describe(recorded) == f"{told} --keep newest --keep-under '/data/ä b'"
-    scored = {**recorded, "keep_field": "score", "keep_under": []}
-    assert Rules.describe(scored) == f"{told} --keep-field score"
-    assert Rules.from_recorded(scored).keep_field == "score"
-    alone = {**recorded, "similarity": 0, "drop_similarity": 0.0}
-    assert Rules.from_recorded(alone).drop_similarity is None
-    assert "--drop-similarity" not in Rules.describe(alone)
 
 
 @pytest.mark.parametrize("under", ["/", "/data/X", "/data/X/"])

@@ -6,7 +6,7 @@ import stars
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.decide.stars import SimilarPairs, Stars, centrality, choose_stars
+from simsql.decide.stars import SimilarPairs, centrality, choose_stars
 
 SIMILARITY, DROP = 0.6, 0.7
 
@@ -27,19 +27,20 @@ def pairs_of(edges, turned=()):
     return SimilarPairs(left, right, np.array(list(edges.values()), dtype=float))
 
 
-def by_definition(nodes, edges, order, kept_before=None, representing_before=None, **more):
+def by_definition(nodes, edges, order, protected=(), **more):
     """Return the decisions of one pass after the other, node by node."""
 
     def alike(a, b):
         return edges.get((min(a, b), max(a, b)), 0)
 
-    kept, representing = stars.decide(order, alike, SIMILARITY, DROP, kept_before, representing_before, **more)
+    kept, representing = stars.decide(order, alike, SIMILARITY, DROP, protected, **more)
     return [kept[node] for node in range(nodes)], [representing[node] for node in range(nodes)]
 
 
-def decided(nodes, edges, order, earlier=None, **more):
+def decided(nodes, edges, order, protected=(), **more):
+    flags = np.isin(np.arange(nodes), list(protected))
     found = choose_stars(
-        np.array(order, dtype=int), pairs_of(edges), similarity=SIMILARITY, drop=DROP, earlier=earlier, **more
+        np.array(order, dtype=int), pairs_of(edges), similarity=SIMILARITY, drop=DROP, protected=flags, **more
     )
     return found.kept.tolist(), found.representative.tolist()
 
@@ -77,24 +78,14 @@ def test_the_order_of_pairs_and_their_sides_do_not_matter(graph, random):
 
 
 @given(graphs(), st.data(), st.booleans())
-def test_earlier_decisions_stay_when_documents_are_added(graph, data, to_earlier):
+def test_protected_nodes_are_kept_and_an_archive_represents_itself(graph, data, to_archive):
     nodes, edges, order = graph
-    old = data.draw(st.integers(0, nodes))
-    before = {pair: edge for pair, edge in edges.items() if max(pair) < old}
-    first = decided(old, before, [node for node in order if node < old]) if old else ([], [])
-    padding = [-1] * (nodes - old)
-    earlier = Stars(np.array(first[0] + padding), np.array(first[1] + padding))
-    kept, representative = decided(nodes, edges, order, earlier, to_earlier=to_earlier)
-    assert (kept[:old], representative[:old]) == first
-    expected = by_definition(
-        nodes,
-        edges,
-        order,
-        dict(enumerate(first[0])),
-        {node: centre for node, centre in enumerate(first[1]) if first[0][node] == node},
-        to_earlier=to_earlier,
-    )
-    assert (kept, representative) == expected
+    protected = data.draw(st.sets(st.integers(0, nodes - 1)))
+    order = sorted(order, key=lambda node: node not in protected)
+    kept, representative = decided(nodes, edges, order, protected, to_archive=to_archive)
+    assert all(kept[node] == node for node in protected)
+    assert not to_archive or all(representative[node] == node for node in protected)
+    assert (kept, representative) == by_definition(nodes, edges, order, protected, to_archive=to_archive)
 
 
 def test_a_chain_is_not_one_cluster():

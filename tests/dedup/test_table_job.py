@@ -15,8 +15,8 @@ from stages import Stages
 from simsql import Recipe, simhash, simhash_many
 from simsql.database import open_engine
 from simsql.decide.rules import Keep, Rules
-from simsql.dedup.table_job import dedup_table
 from simsql.dedup.sources.table_options import TableOptions
+from simsql.dedup.table_job import dedup_table
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Pattern, sketch, sketch_distance
 from simsql.fingerprint.extract import find_tokens

@@ -1,4 +1,4 @@
-"""Histories of a folder of texts: files and records change, runs list what to drop, and somebody drops it."""
+"""Histories of a folder of texts: files change, also during runs that list what to drop, and somebody drops it."""
 
 import gzip
 import json
@@ -23,15 +23,35 @@ TEXT = st.sampled_from(TEXTS)
 FILES = ["a.txt", "b.txt", "c.txt", "d/a.txt", "d/b", "d\\/\n:1"]
 RECORDS = ["r.jsonl", "d/r.jsonl", "r.jsonl.gz", "d\\/r:1.jsonl"]
 IDS = [None, "1", "2", "a.txt", "r.jsonl:1"]
-SPOILED = st.sampled_from([b"", b"oops\n", bytes(99), b"\x1f\x8b\x08", b"caf\xe9 " * 9, b"x " * LIMIT])
+CONTENTS = {
+    "nothing": b"",
+    "a word": b"oops\n",
+    "zeros": bytes(99),
+    "half of gzip": b"\x1f\x8b\x08",
+    "Latin-1": b"caf\xe9 " * 9,
+    "too long": b"x " * LIMIT,
+}
+SPOILED = st.sampled_from(sorted(CONTENTS))
 FOLDER, OTHER = "in", "other"
 PATHS = [*FILES, *RECORDS, ".", "d", "d\\"]
 
 
-class Histories(RuleBasedStateMachine):
-    """A folder with files, runs of one table on all of it or a part, and lists that are applied."""
+FILE, ANY = st.sampled_from(FILES), st.sampled_from(FILES + RECORDS)
+CHANGES = st.lists(
+    st.tuples(st.just("write"), FILE, TEXT)
+    | st.tuples(st.just("write_again"), FILE, TEXT)
+    | st.tuples(st.just("spoil"), ANY, SPOILED)
+    | st.tuples(st.sampled_from(["rename", "link"]), ANY, FILE)
+    | st.tuples(st.sampled_from(["swap", "hard_link"]), FILE, FILE)
+    | st.tuples(st.sampled_from(["remove"]), ANY)
+    | st.tuples(st.sampled_from(["swap_subfolders"])),
+    max_size=2,
+)
 
-    url = ""
+
+class Histories(RuleBasedStateMachine):
+    """A folder with files, runs on all of it or a part, while files change, and lists that are applied."""
+
     parent: Path | None = None
     """Where the folders are made."""
     runs = 0
@@ -44,7 +64,6 @@ class Histories(RuleBasedStateMachine):
         self.archive = self.root / FOLDER / "d"
         self.rules = Rules(keep_under=(str(self.archive),) if protect else ())
         self.folder = self.root / FOLDER
-        self.table = f"history_{self.root.name}"
         for name, text in zip([*FILES, *RECORDS], TEXTS * 2, strict=True):
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             if name in FILES:
@@ -79,7 +98,7 @@ class Histories(RuleBasedStateMachine):
         path = self.folder / name
         if name != to and path.is_file():
             self._clear(to).write_bytes(path.read_bytes())
-            path.write_bytes(content)
+            path.write_bytes(CONTENTS[content])
 
     @rule(name=st.sampled_from(FILES), to=st.sampled_from(FILES), text=TEXT)
     def rename_and_write(self, name, to, text):
@@ -88,7 +107,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(FILES + RECORDS), content=SPOILED)
     def spoil(self, name, content):
-        self._clear(name).write_bytes(content)
+        self._clear(name).write_bytes(CONTENTS[content])
 
     @rule(name=st.sampled_from(FILES + RECORDS), to=st.sampled_from([*FILES, *RECORDS, "nothing"]))
     def link(self, name, to):
@@ -105,6 +124,14 @@ class Histories(RuleBasedStateMachine):
     def rename(self, name, to):
         if name != to and os.path.lexists(self.folder / name):
             (self.folder / name).rename(self._clear(to))
+
+    def write_again(self, name, text):
+        """Write another text, of the same size if that can be, and hide that from the times of the file."""
+        path = self.folder / name
+        if path.is_file():
+            before = path.stat()
+            path.write_text(text)
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     @rule(one=st.sampled_from(FILES), other=st.sampled_from(FILES))
     def swap(self, one, other):
@@ -130,32 +157,38 @@ class Histories(RuleBasedStateMachine):
         for one, other in (("d", "between"), ("d\\", "d"), ("between", "d\\")):
             (self.folder / one).rename(self.folder / other)
 
-    @rule(inside=st.booleans(), redecide=st.booleans())
-    def run_on_everything(self, inside, redecide):
-        self._run(["."], inside=inside, redecide=redecide)
+    @rule(inside=st.booleans(), changes=CHANGES)
+    def run_on_everything(self, inside, changes):
+        self._run(["."], changes, inside=inside)
 
-    @rule(paths=st.lists(st.sampled_from(FILES), min_size=1, max_size=3), inside=st.booleans())
-    def run_on_files(self, paths, inside):
-        self._run(paths, inside=inside)
+    @rule(paths=st.lists(FILE, min_size=1, max_size=3), inside=st.booleans(), changes=CHANGES)
+    def run_on_files(self, paths, inside, changes):
+        self._run(paths, changes, inside=inside)
 
-    @rule(path=st.sampled_from(RECORDS), inside=st.booleans())
-    def run_on_records(self, path, inside):
-        self._run([path], inside=inside)
+    @rule(paths=st.lists(st.sampled_from([*PATHS, "."]), min_size=1, max_size=4), changes=CHANGES)
+    def run_on_some(self, paths, changes):
+        self._run(paths, changes)
 
-    @rule(paths=st.lists(st.sampled_from([*PATHS, "."]), min_size=1, max_size=4), redecide=st.booleans())
-    def run_on_some(self, paths, redecide):
-        self._run(paths, redecide=redecide)
-
-    def _run(self, paths, *, inside=False, redecide=False):
+    def _run(self, paths, changes, *, inside=False):
         """Run, apply the list, and check that every text is still there."""
+        before = set()
+
+        def change():
+            for name, *arguments in changes:
+                getattr(self, name)(*arguments)
+            before.update(texts_in(self.folder))
+            before_in_archive.update(contents(self.archive))
+
+        before_in_archive = {}
         with chdir(self.folder if inside else self.root):
             given = [path if inside else f"{self.folder.name}/{path}" for path in paths]
             given = [path for path in given if Path(path).is_file() or Path(path).is_dir()]
             if given:
-                before, archived = texts_in(self.folder), contents(self.archive)
-                dropped = run(self.url, self.table, given, self.root, rules=self.rules, redecide=redecide)
+                dropped = run(given, self.root, change, rules=self.rules)
                 apply(dropped, given)
-                assert archived == contents(self.archive) or not self.rules.keep_under, dropped
-                assert lost(before, texts_in(self.folder)) == [], dropped
+                if dropped:
+                    if self.rules.keep_under:
+                        assert before_in_archive == contents(self.archive), dropped
+                    assert lost(before, texts_in(self.folder)) == [], dropped
                 type(self).runs += 1
                 type(self).dropped += len(dropped)

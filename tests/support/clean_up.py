@@ -11,8 +11,8 @@ from sqlalchemy import URL, make_url
 from stages import Stages
 
 from simsql.database import open_engine
-from simsql.dedup.table_job import TableSummary, dedup_table
 from simsql.dedup.sources.table_options import TableOptions
+from simsql.dedup.table_job import TableSummary, dedup_table
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs/guides/clean-a-table.md"
 # The page says of these that the statement is to be repeated.

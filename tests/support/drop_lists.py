@@ -16,7 +16,6 @@ from stages import Stages
 from simsql import similarity
 from simsql.decide.rules import Rules
 from simsql.dedup.job import DedupOptions, run_dedup
-from simsql.dedup.store.destination import Destination
 from simsql.dedup.sinks.clusters import ClusterOutput
 from simsql.documents import Layout
 from simsql.errors import SimsqlError
@@ -32,26 +31,20 @@ def text_about(subject: object, words: int = 30) -> str:
 
 
 def run(
-    url: str,
-    table: str,
-    paths: Sequence[str | Path],
-    folder: Path,
-    before: Callable[[], object] = lambda: None,
-    **options: Any,
+    paths: Sequence[str | Path], folder: Path, meanwhile: Callable[[], object] = lambda: None, **options: Any
 ) -> list[str]:
-    """Run in this process and return the drop list. `before` is called once everything has been read."""
+    """Run in this process and return the drop list. `meanwhile` is called once everything has been read."""
     drop_list, clusters = (folder.with_name(f"{folder.name} {name}") for name in ("drop list", "clusters"))
     given = DedupOptions(
         [str(path) for path in paths],
         rules=options.pop("rules", Rules()),
         layout=Layout(max_document=LIMIT),
-        destination=Destination(url, None, table),
         output=ClusterOutput(clusters, drop_list=drop_list, null=True),
         **options,
     )
     drop_list.unlink(missing_ok=True)
     try:
-        run_dedup(given, Stages(find=before))
+        run_dedup(given, Stages(find=meanwhile))
     except SimsqlError as error:
         if not re.match("no documents in|no document that was read is below", str(error)):
             raise

@@ -1,21 +1,21 @@
 """Decisions by their definition, in plain Python over all pairs."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 
 def stars(
-    among: Sequence[Any], alike: Callable[[Any, Any], float], at_least: float, before: Mapping[Any, Any]
+    among: Sequence[Any], alike: Callable[[Any, Any], float], at_least: float, protected: Collection[Any]
 ) -> dict[Any, Any]:
     """Return the centre of each node: itself, or the most similar centre. The first of equals wins."""
-    centres = [node for node in among if before.get(node) == node]
+    centres = [node for node in among if node in protected]
     for node in among:
-        if node not in before and all(alike(node, centre) < at_least for centre in centres):
+        if node not in protected and all(alike(node, centre) < at_least for centre in centres):
             centres.append(node)
     return {
         node: node
         if node in centres
-        else before.get(node, max(centres, key=lambda centre: (alike(node, centre), -among.index(centre))))
+        else max(centres, key=lambda centre: (alike(node, centre), -among.index(centre)))
         for node in among
     }
 
@@ -42,19 +42,19 @@ def decide(
     alike: Callable[[Any, Any], float],
     similarity: float,
     drop: float,
-    kept_before: Mapping[Any, Any] | None = None,
-    representing_before: Mapping[Any, Any] | None = None,
+    protected: Collection[Any] = (),
     *,
-    to_earlier: bool = False,
+    to_archive: bool = False,
 ) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """Return the node that is kept in favour of each, and the representative of each."""
-    kept = stars(order, alike, drop, kept_before or {})
+    kept = stars(order, alike, drop, protected)
     keepers = [node for node in order if kept[node] == node]
-    before = dict(representing_before or {})
-    if to_earlier:  # the most similar one of an archive, of equals the first
-        archive = [node for node in keepers if before.get(node) == node]
+    before: dict[Any, Any] = {}
+    if to_archive:  # the most similar one of the archive, of equals the first
+        before = {node: node for node in protected}
         for node in keepers:
-            if node not in before and (near := [one for one in archive if alike(node, one) >= similarity]):
+            near = [one for one in protected if alike(node, one) >= similarity]
+            if node not in protected and near:
                 before[node] = max(near, key=lambda one: (alike(node, one), -order.index(one)))
     representing = clusters(keepers, alike, similarity, before)
     return kept, {node: representing[kept[node]] for node in order}

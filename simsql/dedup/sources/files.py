@@ -22,7 +22,7 @@ from simsql.fingerprint import Recipe, map_in_processes
 _ALONE = 8  # parts that one process describes in the time that other processes take to start
 _AT_ONCE = 1 << 14  # documents whose names are in memory
 _SHOWN = 5  # places that an error names
-_NO_VALUE = np.iinfo(np.int64).min
+_NO_VALUE = 1 - 2**63  # lower than any other, and has a negative
 
 
 class FileSource:
