@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simsql.arrays.positions import portions
 from simsql.decide.documents import I64, Similarities
 from simsql.decide.verdicts import Verdicts
 from simsql.dedup.comparing import Comparison
 from simsql.dedup.corpus import Source
-from simsql.runs import portions
 
 _AT_ONCE = 1_000  # members, which fit the cache
 

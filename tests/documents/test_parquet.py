@@ -7,15 +7,12 @@ import pickle
 from unittest import mock
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 from reading import one_skip, read, skips, texts, write
 
 from simsql.documents import Document, DocumentReader, Layout, parts
-from simsql.documents.parquet import RowGroups
-from simsql.documents.ranges import MovedError
 
 TEXTS = st.one_of(st.none(), st.sampled_from(["", " ", "same", "a\0b"]), st.text(max_size=20))
 IDS = st.one_of(st.none(), st.sampled_from(["", "x"]), st.text(max_size=5))
@@ -70,17 +67,6 @@ def test_rows_are_those_of_json_lines(tmp_path_factory, records, kind, rows, ver
     assert [(item.place, getattr(item, "reason", None) or (item.text, item.value)) for item in found] == expected
     _, items = read_parts(reader, part)
     assert plain(items) == found
-
-
-def test_large_row_groups_are_handed_over_and_small_ones_are_read_elsewhere(tmp_path):
-    columns = {"text": [f"text {number}" for number in range(3000)]}
-    path = write_table(tmp_path / "a.parquet", columns, row_group_size=500, compression="none")
-    for size, elsewhere in ((100, False), (10_000, True), (1 << 30, True)):
-        reader = DocumentReader([path])
-        found, items = read_parts(reader, size)
-        assert any(isinstance(part, RowGroups) for part in found) == (elsewhere and size < 1 << 30)
-        assert [item.line for item in items] == list(range(1, 3001))
-        assert plain(items) == plain(reader)
 
 
 def test_ids_of_any_type(tmp_path):
@@ -153,8 +139,7 @@ def test_damaged_and_truncated_files(tmp_path):
     [skip] = [item for item in found if not isinstance(item, Document)]
     assert (skip.place, skip.reason) == (str(path), "corrupt")
     assert skip.detail.startswith("rows 101 to 200: ")
-    with mock.patch.object(parts, "_LONGEST", 100):
-        assert plain(read_parts(reader, 100)[1]) == found
+    assert plain(read_parts(reader, 100)[1]) == found
     for broken in (data[:-1], data[:1000], data[:3], data[4:], b"PAR1" * 3, b"some text", data[:-8] + b"\xff" * 8):
         found = read(write(path, broken))
         assert {(skip.place, skip.reason) for skip in found} == {(str(path), "corrupt")}
@@ -188,20 +173,6 @@ def test_no_damage_raises(tmp_path_factory, data):
     path.write_bytes(content)
     reader = DocumentReader([path])
     assert plain(read_parts(reader, 1)[1]) == plain(reader)
-
-
-def test_a_file_that_is_replaced_is_read_where_it_is_open(tmp_path):
-    rows = [f"text {number}" for number in range(300)]
-    path = write_table(tmp_path / "a.parquet", {"text": rows}, row_group_size=100)
-    reader = DocumentReader([path])
-    before = plain(reader)
-    with mock.patch.object(parts, "PART", 500):
-        found = list(reader.parts())
-    elsewhere = pickle.loads(pickle.dumps(found[1]))
-    write_table(tmp_path / "new", {"text": ["b"]}).replace(path)
-    with pytest.raises(MovedError):
-        next(elsewhere.read())
-    assert plain(item for part in found for item in part.read()) == before
 
 
 def test_without_pyarrow(tmp_path, monkeypatch):
