@@ -316,9 +316,8 @@ def draw_decisions() -> str:
     lines = (
         ", ".join(dropped),
         f"{centre} is kept in their favour.",
-        "All are read again before they",
-        "are listed: the texts must still",
-        "be the same.",
+        "They are listed if no file has",
+        "changed since it was read.",
     )
     y = drawing.box(second, 304, _RIGHT - second, lines, ORANGE)
     meanings = (

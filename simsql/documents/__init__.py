@@ -9,7 +9,6 @@ from simsql.documents.readers import DocumentReader, read_single_text
 from simsql.documents.reports import (
     FLAT,
     NO_WORDS,
-    READ_TWICE,
     Report,
     SkipCount,
     Stages,
@@ -20,7 +19,6 @@ __all__ = [
     "DELIMITERS",
     "FLAT",
     "NO_WORDS",
-    "READ_TWICE",
     "STDOUT",
     "VISIBLE",
     "Document",

@@ -14,14 +14,13 @@ Report = Callable[[int], None]
 """Reports how much of a stage is done, in the unit of its total. The caller decides how to show it."""
 
 DUPLICATE = "duplicate id"
-READ_TWICE = "read twice"
 NO_WORDS = "no words"
 FLAT = "flat picture"
 """Reasons to skip a document after reading it."""
 
 # What nobody misses: texts that are empty or there already, and what a folder leaves out.
 _NOTHING_LOST = {"empty", "excluded", "hidden", "link", "special file", "not a picture"}
-_NOTHING_LOST |= {DUPLICATE, READ_TWICE, NO_WORDS, FLAT}
+_NOTHING_LOST |= {DUPLICATE, NO_WORDS, FLAT}
 _EXAMPLES = 10  # of each reason, so that a run that skips a million documents stays readable
 
 

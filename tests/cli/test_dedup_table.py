@@ -9,7 +9,8 @@ from corpus import make_texts
 from program import run, write_lines
 
 FOX = "The quick brown fox jumps over the lazy dog and runs away from the old barn near the river"
-TIMES = dict.fromkeys(("seconds", "sort keys", "read and fingerprint", "check texts", "write decisions"), "")
+STAGES = ("sort keys", "read and fingerprint", "check texts", "find clusters", "write decisions")
+TIMES = dict.fromkeys(("seconds", *STAGES), "")
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def test_options_that_errors_name_instead_of_those_of_other_programs_exist():
         ["dedup", ""],
         ["dedup", "nowhere", "--output", ""],
         ["dedup", "nowhere", "--drop-list", ""],
-        ["dedup", "nowhere", "--server-dir", ""],
+        ["status", "--server-dir", ""],
         ["find-pairs", "--input", ""],
         ["find-clusters", "--output", ""],
         ["server", ""],
@@ -124,7 +124,6 @@ def test_an_empty_path_is_not_this_folder(arguments):
     "arguments",
     [
         ["status", "--database", ""],
-        ["dedup", "nowhere", "--table", ""],
         ["backfill", "article", "--text-column", "body", "--text-column", ""],
         ["pairs", "article", "--into", ""],
         ["clusters", ""],
@@ -139,13 +138,10 @@ def test_an_empty_name_is_not_the_default(arguments):
 
 def test_an_empty_variable_is_not_the_default():
     run("status", SIMSQL_DATABASE="").failed(2, "SIMSQL_DATABASE is empty: set it to a URL, or unset it")
-    run("dedup", ".", "--table", "x", SIMSQL_DATABASE="").failed(2, "SIMSQL_DATABASE is empty")
     run("status", SIMSQL_HOME="").failed(2, "SIMSQL_HOME is empty: set it to a folder, or unset it")
 
 
-@pytest.mark.parametrize(
-    "arguments", [["dedup", "."], ["near", "article", "--text", "a"], ["install"], ["load", "article", "."]]
-)
+@pytest.mark.parametrize("arguments", [["near", "article", "--text", "a"], ["install"], ["load", "article", "."]])
 def test_a_server_is_in_a_folder(tmp_path, arguments):
     file = write_lines(tmp_path / "a.jsonl", {})
     run(*arguments, "--server-dir", file).failed(2, f"{file} is a file: name a folder")
@@ -161,7 +157,7 @@ def test_quiet(tmp_path, connection, database_url):
     numbers.write_text("1\n3\n")
     at = ["--database", database_url]
     for arguments in (
-        ["dedup", lines, "--table", "kept", *at],
+        ["dedup", lines],
         ["evaluate", labels],
         ["sample", lines, labels],
         ["fingerprint", lines],
@@ -268,7 +264,7 @@ def test_a_server_is_held_open_until_it_is_told_to_end(end, code, said):
             psycopg.connect(url)
 
 
-@pytest.mark.parametrize("option", ["--output", "--clean", "--report", "--drop-list", "--server-dir"])
+@pytest.mark.parametrize("option", ["--output", "--clean", "--report", "--drop-list"])
 def test_a_link_to_itself_is_no_file(tmp_path, option):
     (tmp_path / "loop").symlink_to("loop")
     found = run("dedup", write_lines(tmp_path / "a.jsonl", {"a": "some words"}), option, tmp_path / "loop")

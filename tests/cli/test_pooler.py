@@ -83,11 +83,7 @@ def test_documents(pooled, tmp_path, connection, monkeypatch):
     assert pooled("maintain").err == "indexes verified: 1, vacuumed: 0, skipped: 0\n"
     decided = pooled("dedup-table", "post", "--text-column", "body", "--into", "decision")
     assert decided.lines == ["decision: 220 rows"]
-    first = pooled("dedup", documents, "--similarity", 1, "--table", "kept")
-    assert first.groups == {frozenset({f"d{number}", f"d{number + 1}"}) for number in range(0, 40, 2)}
-    for _ in range(2):
-        assert pooled("dedup", documents, "--similarity", 1, "--table", "kept").stdout == first.stdout
-    explained = pooled("dedup", "--explain", "d0", "d1", "--table", "kept")
+    explained = pooled("dedup-table", "post", "--text-column", "body", "--explain", "d0", "d1")
     assert "together" in explained.out
     for name, few in {"_ROWS": 2_000, "_BUDGET_US": 2_000.0, "_INSERTS": 20}.items():
         monkeypatch.setattr(calibrate, name, few)

@@ -50,12 +50,7 @@ CASES = {
         ("fingerprints",),
         FRESH + "UPDATE article SET fingerprint = NULL",
     ),
-    "dedup": Case(
-        f"{{lines}} {DATABASE} --table kept",
-        ("connect", "read and fingerprint", "find clusters"),
-        "DROP TABLE IF EXISTS kept",
-        rows=True,
-    ),
+    "dedup": Case("{lines}", ("read and fingerprint", "find clusters"), rows=True),
     "dedup-table": Case(
         f"article --text-column body --into decisions {DATABASE}",
         ("read and fingerprint", "check texts", "write decisions"),

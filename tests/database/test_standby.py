@@ -199,7 +199,6 @@ def test_writes_are_refused_with_a_reason(copy, tmp_path):
     for command in (
         *COMMANDS,
         ["load", "article", documents, "--text-column", "body"],
-        ["dedup", documents, "--table", "kept"],
     ):
         run(*command, "--database", copy.render_as_string()).failed(1, "standby")
 

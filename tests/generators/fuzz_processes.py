@@ -374,17 +374,6 @@ def _try_signals(folder: Path, url: str, random: Random) -> bool:
             ["dedup", path, "--workers", 2, "--output", out / "clusters.jsonl", "--clean", out / "clean.jsonl"],
             ["dedup", path, "--workers", 3, "--output", out / "clusters.jsonl", "--report", out / "report.html"],
             [
-                "dedup",
-                path,
-                "--workers",
-                2,
-                "--table",
-                f"t{random.randrange(10**9)}",
-                *database,
-                "--output",
-                out / "clusters.jsonl",
-            ],
-            [
                 "load",
                 "loaded",
                 path,

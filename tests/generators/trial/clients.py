@@ -236,22 +236,6 @@ class DedupTable(Client):
         return [] if found == self._reference and found else [f"{len(found)} decisions, other ones than before"]
 
 
-class Dedup(Client):
-    name = "dedup into a kept table"
-    _reference = ""
-
-    def prepare(self, connection: psycopg.Connection, chance: random.Random) -> None:
-        _drop(connection, "kept")
-        path = self._folder / "documents.jsonl"
-        lines = [json.dumps({"id": id_, "text": text}) for id_, text in make_texts(8, 200, 300).items()]
-        path.write_text("\n".join(lines), encoding="utf-8")
-        self._arguments = ["dedup", str(path), "--table", "kept", "--format", "jsonl", "--workers", "1"]
-
-    def faults(self, connection: psycopg.Connection, output: str) -> list[str]:
-        self._reference = self._reference or output
-        return [] if output == self._reference and output else ["other clusters than before"]
-
-
 class Upgrade(Client):
     """The schema of a released version, with indexes of every kind, becomes the current one."""
 
@@ -305,7 +289,4 @@ def _drop(connection: psycopg.Connection, name: str) -> None:
 def all_clients(cluster: Cluster, folder: Path) -> Iterator[list[Client]]:
     """One client of each kind; their programs run in this context."""
     with preloaded_programs(folder):
-        yield [
-            client(cluster, folder)
-            for client in (Load, Backfill, Build, ChangeStorage, DedupTable, Dedup, Upgrade)
-        ]
+        yield [client(cluster, folder) for client in (Load, Backfill, Build, ChangeStorage, DedupTable, Upgrade)]
