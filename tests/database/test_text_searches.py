@@ -75,6 +75,8 @@ def test_a_recipe_that_its_id_does_not_say_is_asked_for(articles, find):
         find(SearchIndex(articles, "article", "weighed"), text=TEXTS[0])
     found = find(SearchIndex(articles, "article", "weighed", recipe=WEIGHED), text=TEXTS[0], distance=0)
     assert found == [(simhash(TEXTS[0], WEIGHED), 0)]
+    other = SearchIndex(articles, "article", "weighed", recipe=TRIGRAMS)
+    assert found == find(other, text=TEXTS[0], recipe=WEIGHED, distance=0)
     with pytest.raises(UsageError, match=r"article\(f\) has the recipe words12-log-1, not characters3"):
         find(SearchIndex(articles, "article", "f", recipe=TRIGRAMS), text=TEXTS[0])
 

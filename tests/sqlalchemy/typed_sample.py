@@ -7,6 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, MappedAsDataclass, Session, aliased, mapped_column
 
 from simsql import Design, Recipe, simhash
+from simsql.database import SearchIndex
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, Sketch, claim, clusters, near, near_many, pairs
 
 
@@ -105,3 +106,13 @@ def declared() -> list[tuple[str, int, Design | None, tuple[str, ...], str | Non
     return [
         (index.column, index.distance, index.design, index.scope, index.recipe) for index in SimhashIndex.of(notes)
     ]
+
+
+def misspelled(connection: Connection) -> None:
+    """The options of searches have types, although each is declared once."""
+    near(Article.fingerprint, text="a", distnace=3)  # type: ignore[call-arg]
+    near(Article.fingerprint, text="a", similarity="0.5")  # type: ignore[arg-type]
+    claim(Article.fingerprint, text="a", similarity=0.5)  # type: ignore[call-arg]
+    index = SearchIndex(connection, "article")
+    index.near_rows(text="a", text_column=1)  # type: ignore[arg-type]
+    index.near("a text", 3, similarity=0.5)  # type: ignore[call-arg]
