@@ -635,23 +635,3 @@ def test_the_documented_line_removes_files_of_any_name(folder, texts):
     run("dedup", ".", "-o", "/dev/null", "--drop-list", "drop.txt", "--null").done()
     subprocess.run(["bash", "-c", line[1]], check=True)  # of nothing
     assert read() == after | {folder / "drop.txt": ""}
-
-
-def test_later_runs_write_the_files_that_they_read(folder, newest, texts):
-    """Day 2 drops in favour of a text of day 1, which is read again, and is in the files of day 1 alone."""
-    table = ["--database", newest[1], "--table", "days", "-o", "clusters"]
-    first = run("dedup", "a.jsonl", "--clean", "day1.jsonl", *table).done()
-    assert first.table["left out of the clean corpus"] == "3"
-    assert "not read in this run, so not in it" not in first.table
-    new = {"new": "Another text about the weather of tomorrow, which nobody else has written so far, or will"}
-    write_lines(folder / "day2.jsonl", {"1": texts["fox"], **new, "2": texts["alone"]})
-    for _ in range(2):
-        second = run("dedup", "day2.jsonl", "--clean", "new.jsonl", *table).done()
-        assert second.table["left out of the clean corpus"] == "2"
-        assert second.table["not read in this run, so not in it"] == "6"
-        assert (folder / "new.jsonl").read_text() == (folder / "day2.jsonl").read_text().splitlines(True)[1]
-    # Without the file of day 1, nothing goes.
-    (folder / "a.jsonl").unlink()
-    third = run("dedup", "day2.jsonl", "--clean", "new.jsonl", *table).done()
-    assert third.table["left out of the clean corpus"] == "0"
-    assert (folder / "new.jsonl").read_bytes() == (folder / "day2.jsonl").read_bytes()

@@ -192,15 +192,6 @@ def test_standard_input_is_not_a_file_that_is_read(folder):
             DocumentReader([path], stdin=stdin)
 
 
-def test_the_folder_of_the_server_is_not_read(folder):
-    (folder / "server/base").mkdir(parents=True)
-    (folder / "link").symlink_to("server")
-    for path in ("server", "link", "./server/base"):
-        said = f"{path} is in the folder of the server"
-        run("dedup", "a.jsonl", path, "--server-dir", "server").failed(2, said)
-    assert list((folder / "server").iterdir()) == [folder / "server/base"]
-
-
 def test_many_folders(tmp_path):
     """Each is left out of those above it, in a time that does not grow with the square of their number."""
     paths = [tmp_path / "many" / str(number) for number in range(5000)]

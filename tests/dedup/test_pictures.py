@@ -148,7 +148,7 @@ def test_archives_and_explanations(photos, home):
     save(draw(1), photos / "new" / "1.jpg", quality=80)
     pair = ["--explain", "photos/0.png", "photos/later.jpg"]
     explained = run("dedup", "photos", "--recipe", "phash", *pair, home=home).done().out
-    assert "photos/later.jpg is dropped in favour of photos/0.png" in explained
+    assert "photos/0.png is dropped in favour of photos/later.jpg" in explained
     assert "estimate" not in explained
     against = run(
         "dedup", "photos/new", "--against", "photos/1.png", "--recipe", "phash", "--format", "jsonl", home=home

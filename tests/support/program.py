@@ -37,12 +37,14 @@ Process = subprocess.Popen[bytes]
 _started: list[Process] = []
 
 # The sessions of runs that wait for what they read, as seen from another one.
-# Its temporary table is created, which the lock tells: the driver sets savepoints already when it connects.
 READING = (
-    "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'simsql%' AND state = 'idle in transaction'"
-    " AND (query LIKE '%simsql_staged%' OR query LIKE '%FROM pg_catalog.pg_class%')"
-    " AND EXISTS (SELECT FROM pg_locks AS l WHERE l.pid = pg_stat_activity.pid AND mode = 'AccessExclusiveLock')"
+    "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'simsql%' AND xact_start IS NOT NULL"
+    " AND wait_event = 'ClientRead'"
 )
+"""SQL for the sessions of commands that read, while a transaction is open."""
+
+ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+"""The exit codes of commands that are interrupted."""
 
 Argument = str | bytes | Path | int
 
@@ -309,3 +311,32 @@ def _stream(data: bytes = b"") -> io.TextIOWrapper:
 
 def _text(argument: Argument) -> str:
     return os.fsdecode(argument) if isinstance(argument, bytes) else str(argument)
+
+
+def members(process: Process) -> list[int]:
+    """The processes of the group, which are the run and its helpers; zombies do not count."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, group = path.read_text().rpartition(")")[2].split()[:3]
+            if int(group) == process.pid and state != "Z":
+                found.append(int(path.parent.name))
+    return found
+
+
+def interrupt(process: Process, how: signal.Signals) -> None:
+    """As a terminal does (Ctrl-C reaches all processes of the group), or a supervisor."""
+    if how == signal.SIGINT:
+        os.killpg(process.pid, how)
+    else:
+        process.send_signal(how)
+
+
+def check_interrupted(process: Process, how: signal.Signals, out: Path) -> None:
+    code = ENDS[how]
+    found = finish(process)
+    assert found.code == code, found.err
+    assert found.err == ("simsql: interrupted\n" if how == signal.SIGINT else "simsql: terminated\n")
+    assert [path.name for path in out.iterdir()] == ["clusters"]
+    assert (out / "clusters").read_text() == "old"
+    wait_until(lambda: not members(process), "its processes are gone")
