@@ -5,14 +5,13 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simsql.cli._options import Printing, option, read_folder
 from simsql.cli._terminal import Telling
-from simsql.database.database_choice import DatabaseChoice
 from simsql.errors import SimsqlError, UsageError
 
 if TYPE_CHECKING:
@@ -64,30 +63,46 @@ class Connecting:
             return f"simsql install --server-dir {shlex.quote(str(self.server_dir))}"
         return "simsql install with the same --database" if self.database else "simsql install"
 
-    def chosen(self) -> DatabaseChoice:
-        """Return the database that the options or the environment choose."""
-        default = None if self.is_given else os.environ.get("SIMSQL_DATABASE")
-        if default == "":  # of a deployment that has lost its URL
+    @property
+    def stays(self) -> bool:
+        """Whether the data of the database stays."""
+        return bool(self.url() or self.server_dir)
+
+    def url(self) -> str | None:
+        """Return the URL that the options or the environment choose; None for an embedded server."""
+        if self.database and self.server_dir:
+            raise UsageError("--database and --server-dir exclude each other: leave one out")
+        url = self.database if self.is_given else os.environ.get("SIMSQL_DATABASE")
+        if url == "" and not self.is_given:  # of a deployment that has lost its URL
             raise UsageError("SIMSQL_DATABASE is empty: set it to a URL, or unset it to use an embedded server")
-        return DatabaseChoice(self.database or default, self.server_dir)
+        return url or None
 
     @contextmanager
     def open(self, *, new: bool = False, scratch: bool = False) -> Iterator["Engine"]:
-        """Open the database, or with `scratch` an empty one if none is chosen.
+        """Open the database. With `scratch`, open an empty one unless the data stays; it is dropped at the end.
 
-        Raises SimsqlError for errors of PostgreSQL, and for a folder without a server unless `new`: it is probably
-        misspelled.
+        Raises SimsqlError for errors of PostgreSQL and of the embedded server, and for a folder without a server
+        unless `new`: it is probably misspelled.
         """
-        from simsql.server import holds_server  # noqa: PLC0415
+        # Here: whoever works without a database does not wait for their import.
+        from sqlalchemy import event  # noqa: PLC0415
 
-        chosen = self.chosen()
-        if (folder := chosen.server_dir) and not new and not holds_server(folder):
+        from simsql.database.connect import open_engine  # noqa: PLC0415
+        from simsql.server import holds_server, scratch_database, start_embedded  # noqa: PLC0415
+
+        url, folder = self.url(), self.server_dir
+        if folder and not new and not holds_server(folder):
             raise SimsqlError(
                 f"{folder} has no server: name another folder, or create one there with {self.install}"
             )
-        from sqlalchemy import event  # noqa: PLC0415
-
-        with postgresql_errors(self.install), chosen.open(scratch=scratch) as engine:
+        with postgresql_errors(self.install), ExitStack() as stack:
+            if url:
+                engine = open_engine(url, prepare=False)  # there may be a pooler
+            else:
+                server = stack.enter_context(start_embedded(folder))
+                empty = scratch and not folder
+                engine = open_engine(stack.enter_context(scratch_database(server)) if empty else server.url())
+            stack.callback(engine.dispose)
             event.listen(engine, "do_connect", _name_session)
             yield engine
 

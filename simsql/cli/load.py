@@ -73,7 +73,7 @@ def load_command(
         )
     reader, made_by = reading.open(paths), parse_recipe(recipe)
     stages = run.stages()
-    has_url = run.chosen().database is not None
+    has_url = run.url() is not None
     with ExitStack() as stack:
         with stages.stage("connect" if has_url else "start the server"):
             engine = stack.enter_context(run.open())

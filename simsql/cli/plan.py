@@ -144,7 +144,7 @@ def _calibrate(run: Listing) -> Costs:
     from simsql.database.calibrate import STEPS, measure_costs  # noqa: PLC0415
 
     with run.open(scratch=True) as engine:
-        if not run.chosen().stays:
+        if not run.stays:
             install_schema(engine)
         with run.stages().stage("measuring the server", STEPS) as report:
             return measure_costs(engine, report=report)

@@ -207,17 +207,6 @@ def load_rows(
     return load_through(Copier(raw, find_table(raw, table), columns), connection, rows)
 
 
-@sqlalchemy_errors()
-def copy_rows(connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Row]) -> int:
-    """COPY rows into a table that has no simhash index, in batches; return the number of rows.
-
-    Arguments and errors as for `load_rows`, but rows before an error stay in the transaction.
-    """
-    raw = raw_connection(connection)
-    copier = Copier(raw, find_table(raw, table), columns)
-    return sum(len(copier.add(batch)) for batch, _ in _gather(rows))
-
-
 def find_target(
     connection: Connection, table: str, column: str | None = None, sketch_column: str | None = None
 ) -> Target:
