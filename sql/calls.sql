@@ -16,7 +16,7 @@ LANGUAGE sql STABLE
 AS $$
     SELECT simsql._advised(function, arguments, jsonb_strip_nulls(options), format('%s simsql.%s(%s);',
                CASE WHEN function IN ('build', 'maintain') THEN 'CALL'
-                    WHEN function = 'repair' THEN 'SELECT * FROM' ELSE 'SELECT' END,
+                    WHEN function IN ('repair', 'verify') THEN 'SELECT * FROM' ELSE 'SELECT' END,
                function, string_agg(a.argument, ', ' ORDER BY a.place)))
       FROM (SELECT quote_literal(p.value), p.place
               FROM unnest(arguments) WITH ORDINALITY AS p (value, place) WHERE p.value IS NOT NULL

@@ -19,7 +19,7 @@ BEGIN
         RAISE EXCEPTION 'simsql.set_default_index: the table, the column and the number of missing '
                         'fingerprints must not be null'
             USING ERRCODE = 'null_value_not_allowed',
-                  HINT = 'For example: SELECT simsql.set_default_index(''article'', ''fingerprint'');';
+                  HINT = 'For example: ' || simsql._call('set_default_index', '{article,fingerprint}');
     END IF;
     IF missing < 0 THEN
         RAISE EXCEPTION 'simsql.set_default_index: missing must be at least 0, not %', missing

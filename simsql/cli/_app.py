@@ -258,6 +258,7 @@ _COMMANDS_OF_CALLS = {
     "repair": ("index verify", 1, "--repair"),
     "set_default_index": ("index set-default", 2, ""),
     "uninstall": ("uninstall", 0, "--drop-indexes"),
+    "verify": ("index verify", 1, ""),
 }
 
 

@@ -139,7 +139,7 @@ def installation_faults(connection: Connection) -> list[tuple[str, str]]:
             "SELECT f.object, f.problem, f.remedy FROM simsql._installation_faults() AS f UNION ALL"
             # The statement itself would mark the functions of the index as altered, and searches would refuse it.
             " SELECT o.object, o.problem, CASE WHEN r.id IS NULL THEN o.statement"
-            " ELSE format('SELECT * FROM simsql.repair(%L);', r.table_id) END"
+            " ELSE simsql._call('repair', ARRAY[r.table_id::text]) END"
             " FROM simsql._other_privileges() AS o LEFT JOIN simsql.registry AS r ON r.id = o.index_id"
             " WHERE o.index_id IS NOT NULL"
         )

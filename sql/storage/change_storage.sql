@@ -21,7 +21,8 @@ BEGIN
     IF storage IS NULL THEN
         RAISE EXCEPTION 'simsql.change_storage: the storage must not be null'
             USING ERRCODE = 'null_value_not_allowed',
-                  HINT = format('For example: SELECT simsql.change_storage(%L, ''expression'');', table_name);
+                  HINT = 'For example: '
+                         || simsql._call('change_storage', ARRAY[table_name::text, 'expression']);
     END IF;
     PERFORM simsql._storage(table_name, storage, 'change_storage');
     PERFORM simsql._check_indexable(table_name, index.column_name, index.scope_columns, storage,

@@ -3,12 +3,25 @@
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 from articles import create_articles, create_table
 from program import run
 
+from simsql.cli._app import _COMMANDS_OF_CALLS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
 SEARCH = ["near", '"Art icle"', "--fingerprint", "7"]
+
+
+def test_every_hint_with_a_call_has_a_code():
+    """Otherwise the command line would print SQL: see sql/calls.sql."""
+    calls = "|".join(_COMMANDS_OF_CALLS.keys() - {"alter_index"})  # a hint leaves out its sources
+    written = re.compile(rf"(?:SELECT|FROM|CALL) simsql\.(?:{calls})\((?:%L|'')")
+    for path in (*REPOSITORY.glob("sql/**/*.sql"), *REPOSITORY.glob("simsql/database/*.py")):
+        assert not written.search(path.read_text(encoding="utf-8")), path
 
 
 @pytest.fixture

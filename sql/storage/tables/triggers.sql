@@ -47,7 +47,8 @@ AS $$
 BEGIN
     RAISE EXCEPTION 'simsql: keys of rows of % were not stored', table_name
         USING ERRCODE = 'object_not_in_prerequisite_state',
-              HINT = 'A trigger or a rule on a key table in the schema simsql keeps them away: SELECT * FROM simsql.verify();';
+              HINT = 'A trigger or a rule on a key table in the schema simsql keeps them away: '
+                     || simsql._call('verify', '{}');
 END
 $$;
 
