@@ -333,6 +333,12 @@ BEGIN
         PERFORM simsql._check_now(index_id, table_name);
         SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
         PERFORM simsql._check_sound(index);
+        IF EXISTS (SELECT FROM pg_attribute AS a
+                    WHERE a.attrelid = index.table_id AND a.attname = ANY (index.column_name || index.scope_columns)
+                      AND simsql._column_name(a.attrelid, a.attnum) IS DISTINCT FROM a.attname)
+        THEN
+            PERFORM simsql._refuse_changed(table_name, 'its columns were renamed');
+        END IF;
         IF index.storage = 'tables' AND simsql._emptied_tables(index) <> '{}' THEN
             PERFORM simsql._refuse_changed(table_name, 'its key tables were rewritten');
         END IF;

@@ -85,6 +85,21 @@ def test_a_statement_that_began_before_does_not_pass_for_empty(connection, conne
         assert SEARCHES[search](late) == expected
 
 
+def test_a_column_that_took_the_name_after_the_statement_began(connection, connect):
+    create_articles(connection, [5], storage="expression")
+    connection.execute("ALTER TABLE article ADD other bigint DEFAULT 9")
+
+    def rename():
+        with connection.transaction():
+            connection.execute("INSERT INTO article (fingerprint, other) VALUES (1, %s)", [CENTRE])
+            connection.execute("ALTER TABLE article DROP fingerprint CASCADE")
+            connection.execute("ALTER TABLE article RENAME other TO fingerprint")
+
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="its columns were renamed"):
+        near(Late(connect(), rename), 9, 3)
+    assert near(connect(), CENTRE, 3) == [(CENTRE, 0)]
+
+
 @pytest.mark.parametrize("level", ONE_SNAPSHOT)
 def test_rows_that_are_frozen_as_they_are_copied(connection, connect, level):
     """Every snapshot sees them, but not their keys."""
