@@ -18,13 +18,9 @@ from simsql.dedup.members import Member
 from simsql.dedup.sources.files import FileSource
 from simsql.documents import STDOUT, DocumentReader, Layout, Report, Stages, printable, storable
 from simsql.documents.compression import is_named_compressed
-from simsql.documents.copying import Chosen, DifferentError, Target, copy_records
-from simsql.documents.input_formats import read_text
-from simsql.documents.opening import Format, format_of_name
+from simsql.documents.formats import ChangedError, Format, Target
+from simsql.documents.opening import copy_file, format_of_name
 from simsql.documents.output import Output, is_special, naming_output, open_binary_output, open_output_folder
-from simsql.documents.pages import read_page
-from simsql.documents.parquet import read_parquet
-from simsql.documents.parquet_copying import copy_rows
 from simsql.documents.spool import StreamSpool
 from simsql.errors import SimsqlError, UsageError
 
@@ -41,13 +37,9 @@ class _Copied:
     """As it begins the places of its records."""
     path: Path | None
     """None for standard input."""
-    form: Format
+    format: Format
     status: tuple[int, ...]
     lines: "array[int]" = field(default_factory=lambda: array("q"))
-
-    def chosen(self) -> Chosen:
-        lines = np.sort(np.frombuffer(self.lines, dtype=np.int64))
-        return Chosen(lines, bool(len(lines)), lambda _, texts: [True] * len(texts))
 
 
 class Cleaner:
@@ -83,9 +75,9 @@ class Cleaner:
         self._shown: list[str] = []
         """The first of them."""
         self._files: dict[str, _Copied] = {}
-        for found, form in reader.files():
+        for found, format_ in reader.files():
             name = printable(storable(found.path)) if found.path else "stdin"
-            if form in (read_text, read_page):
+            if format_.is_records is False:
                 continue  # one document, skipped, or refused once it is read
             if found.path is None and not self._is_single:
                 raise UsageError("--clean takes standard input alone: save it as a file to read it with others")
@@ -95,7 +87,7 @@ class Cleaner:
                 )
             if name in self._files:
                 raise UsageError(f"--clean cannot tell two files called {name} apart: rename one of them")
-            self._files[name] = _Copied(name, found.path, form, status_of(found.status))
+            self._files[name] = _Copied(name, found.path, format_, status_of(found.status))
         if not self._files:
             raise UsageError(f"--clean copies JSON, tables and Parquet files, but found none: {_REMOVE}")
         if self._is_single:
@@ -174,13 +166,11 @@ class Cleaner:
                     opened.close()
 
     def _copy(self, file: _Copied, output: Target) -> None:
+        lines = np.sort(np.frombuffer(file.lines, dtype=np.int64)).tolist()
         with self._open(file) as source:
             try:
-                if file.form is read_parquet:
-                    copy_rows(source, output, file.name, self._layout, file.chosen(), self._advance)
-                else:
-                    copy_records(source, output, file.name, file.form, self._layout, file.chosen(), self._advance)
-            except DifferentError:
+                copy_file(source, output, file.name, file.format, self._layout, lines, self._advance)
+            except ChangedError:
                 raise _changed(file.name) from None
 
     @contextmanager

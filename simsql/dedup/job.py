@@ -17,7 +17,7 @@ from simsql.dedup.corpus import Source
 from simsql.dedup.explaining import Explanation, explain_pair
 from simsql.dedup.members import Decisions
 from simsql.dedup.sinks.clusters import ClusterCount, ClusterOutput, FileSink
-from simsql.dedup.sinks.formats import CLUSTER_STARTS, PARQUET
+from simsql.dedup.sinks.formats import PARQUET
 from simsql.dedup.sources.files import FileSource
 from simsql.documents import (
     STDOUT,
@@ -98,7 +98,7 @@ class DedupOptions:
         if output.clean and is_single(self.paths):
             files["--clean"] = output.clean
         fitting = ["--clean", "--output"] if output.writer is PARQUET else ["--clean"]
-        return Outputs(files, CLUSTER_STARTS, fitting)
+        return Outputs(files, fitting)
 
     def open_reader(self, paths: Sequence[str], outputs: Outputs, stdin: Any) -> DocumentReader:
         """Return the documents in files, as the run reads them."""

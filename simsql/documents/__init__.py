@@ -1,8 +1,8 @@
 """Documents in files: formats, encodings, readers, skipped documents and output files."""
 
-from simsql.documents.content import UnfitError, read_document
+from simsql.documents.decoding import UnfitError, read_document
+from simsql.documents.document import Document, Layout, Skip, printable, storable
 from simsql.documents.files import VISIBLE, Selection
-from simsql.documents.input_formats import Document, Layout, Skip, printable, storable
 from simsql.documents.output import STDOUT, Outputs, abandon, open_output
 from simsql.documents.output_formats import DELIMITERS, format_rows
 from simsql.documents.readers import DocumentReader, read_single_text

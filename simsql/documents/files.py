@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from simsql.documents.content import UnfitError
-from simsql.documents.input_formats import Skip, printable, storable
+from simsql.documents.decoding import UnfitError
+from simsql.documents.document import Skip, printable, storable
 from simsql.documents.output import Outputs, identify
 from simsql.errors import UsageError
 

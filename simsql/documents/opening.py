@@ -1,103 +1,104 @@
-"""Open a file or a stream, and read it in its format."""
+"""Open a file or a stream, decompress it, choose its format, and read or copy it.
 
-import io
+The format of a file is decided in this order:
+
+- The first bytes show compression (gzip, xz, bzip2, Zstandard).
+- `-` (standard input), named pipes and devices that the user names are JSON lines, a JSON array or a table.
+- The ending of the name, without .gz, .xz, .bz2 or .zst, shows the format: see `simsql.documents.formats`.
+- Any other file is one document if its content is text.
+"""
+
 import os
-from collections.abc import Callable, Iterator
-from functools import partial
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
+from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, Protocol
 
+from simsql.documents import formats
 from simsql.documents.compression import READ_ERRORS, find_compression, is_named_compressed
-from simsql.documents.content import DETECT, Stream
+from simsql.documents.decoding import DETECT, Stream, UnfitError
+from simsql.documents.document import Document, Layout, Opened, Skip, printable, storable
 from simsql.documents.files import Found, unreadable
-from simsql.documents.input_formats import (
-    Document,
-    Layout,
-    Opened,
-    Skip,
-    printable,
-    read_json_lines,
-    read_lines,
-    read_table,
-    read_text,
-    storable,
-)
-from simsql.documents.json_records import read_json, read_stream
-from simsql.documents.output_formats import DELIMITERS
-from simsql.documents.pages import PAGES, read_page
-from simsql.documents.parquet import read_parquet
-from simsql.documents.pictures import read_picture
+from simsql.documents.formats import Format, Target
+from simsql.documents.formats.lines import LINES
+from simsql.documents.formats.stream import STREAM
+from simsql.documents.formats.text import TEXT
+from simsql.errors import SimsqlError
 
-Format = Callable[[Any, Opened, Layout], Iterator[Document | Skip]]
-"""Yields the documents of a `Stream`. `read_parquet` needs the file itself."""
+_USUAL = Layout()
+_CHUNK = 1 << 21  # bytes
 
-_FORMATS: dict[str, Format] = {
-    ".jsonl": read_json_lines,
-    ".ndjson": read_json_lines,
-    ".json": read_json,
-    **{ending: partial(read_table, delimiter=delimiter) for ending, delimiter in DELIMITERS.items()},
-}
+
+class _FormatModule(Protocol):
+    FORMATS: list[Format]
+
+
+def _find_formats() -> Iterator[Format]:
+    for module in pkgutil.iter_modules(formats.__path__, f"{formats.__name__}."):
+        found: _FormatModule = import_module(module.name)
+        yield from found.FORMATS
+
+
+_FORMATS = list(_find_formats())
+
+
+def format_of_name(path: Path, layout: Layout = _USUAL) -> Format:
+    """Return the format that the ending of a name shows."""
+    is_compressed = is_named_compressed(path)
+    ending = (path.with_suffix("") if is_compressed else path).suffix.lower()
+    suited = (each for each in _FORMATS if each.suits(ending, layout) and (each.is_stream or not is_compressed))
+    return next(suited, TEXT)
+
+
+def format_of(found: Found, layout: Layout) -> Format:
+    """Return the format of a file or a stream."""
+    is_stream = found.path is None or found.size is None
+    format_ = format_of_name(found.path or Path(), layout)
+    if layout.pictures:
+        return format_
+    if layout.lines and (is_stream or not format_.is_records):
+        return LINES
+    return STREAM if is_stream else format_
 
 
 class FileReader:
-    """Reads files and standard input, one after the other.
+    """Reads files and standard input, one after the other."""
 
-    With `lines`, each line of a text, and of standard input, pipes and devices, is a document.
-    """
-
-    def __init__(self, layout: Layout, *, lines: bool, stdin: BinaryIO | None = None) -> None:
+    def __init__(self, layout: Layout, *, stdin: BinaryIO | None = None) -> None:
         self.layout = layout
-        self.lines = lines
         self._stdin = stdin
         self.current: Stream | None = None
         """The stream that is read; set it to None when it is finished."""
 
-    def format_of(self, found: Found) -> Format:
-        """Return the function that reads the format of a file."""
-        if self.layout.pictures:
-            return read_picture
-        read = read_stream if found.path is None or found.size is None else format_of_name(found.path)
-        if self.lines and (found.size is None or read in (read_text, read_json)):
-            return read_lines
-        if self.layout.main_content and read is read_text and found.path and _ending_of(found.path) in PAGES:
-            return read_page
-        return read
-
     def read(self, found: Found) -> Iterator[Document | Skip]:
         """Yield the documents of a file or of standard input, and what is skipped."""
-        read = self.format_of(found)
+        format_ = format_of(found, self.layout)
         if found.path is None:
             assert self._stdin is not None  # noqa: S101 - checked when the reader was made
-            yield from self._decode(self._stdin, Opened("stdin"), read)
+            yield from self._decode(self._stdin, Opened("stdin"), format_)
             return
         try:
-            # Stream has a buffer of its own.
-            file: Any = found.path.open("rb", buffering=-1 if read is read_parquet else 0)
+            file = found.path.open("rb", buffering=0)  # Stream has a buffer of its own
         except OSError as error:
             yield unreadable(storable(found.path), error)
             return
         with file:
             # Before anything is read: another file may take the name at any moment.
             status = os.fstat(file.fileno())
-            opened = Opened(storable(found.path), found.path, status)
-            if read is not read_parquet:
-                yield from self._decode(file, opened, read)
-                return
-            try:
-                yield from read(file, opened, self.layout)
-            except OSError as error:
-                yield unreadable(opened.name, error)
+            yield from self._decode(file, Opened(storable(found.path), found.path, status), format_)
 
-    def _decode(self, file: BinaryIO | io.FileIO, opened: Opened, read: Format) -> Iterator[Document | Skip]:
+    def _decode(self, file: Any, opened: Opened, format_: Format) -> Iterator[Document | Skip]:
         stream = self.current = Stream(file)
         layout, guess = self.layout, None
         try:
-            if compression := find_compression(stream.sample()):
+            if format_.is_stream and (compression := find_compression(stream.sample())):
                 stream = Stream(compression.read(stream))
-            if layout.encoding == DETECT and read is not read_page:
+            if layout.encoding == DETECT and format_.is_text:
                 layout = layout.of_file(stream.sample)
                 guess = None if layout.encoding == "utf-8" else layout.encoding
-            for item in read(stream, opened, layout):
+            for item in format_.read(stream, opened, layout):
                 if guess and isinstance(item, Document):
                     item, guess = item._replace(guess=guess), None  # noqa: PLW2901
                 yield item
@@ -109,21 +110,38 @@ class FileReader:
             yield Skip(printable(opened.name), f"not {layout.encoding}", printable(str(error)))
 
 
-def holds_records(path: Path) -> bool:
-    """Return whether the ending of a name shows a file of records."""
-    return format_of_name(path) not in (read_text, read_json)
+def copy_file(
+    file: IO[bytes],
+    target: Target,
+    name: str,
+    format_: Format,
+    layout: Layout,
+    removed: Iterable[int],
+    advance: Callable[[int], None],
+) -> None:
+    """Copy a file of records without those in some lines, which ascend.
 
-
-def format_of_name(path: Path) -> Format:
-    """Return what reads the format that the ending of a name shows."""
-    if path.suffix.lower() == ".parquet":
-        return read_parquet
-    return _FORMATS.get(_ending_of(path), read_text)
-
-
-def _ending_of(path: Path) -> str:
-    """Return the ending of a name, without one of compressed files."""
-    endings = [ending.lower() for ending in path.suffixes[-2:]]
-    if is_named_compressed(path):
-        endings.pop()
-    return endings[-1] if endings else ""
+    What was compressed is compressed in the same way; a file without records to remove is copied as it is.
+    `advance` is called with the number of bytes of each read. Raises ChangedError if a record to remove is not
+    there, and SimsqlError if the file cannot be copied.
+    """
+    removed = list(removed)
+    stream = source = Stream(file, advance)
+    try:
+        if removed:
+            with ExitStack() as stack:
+                if format_.is_stream and (compression := find_compression(stream.sample())):
+                    stream = Stream(stack.enter_context(compression.read(stream)))
+                    target = stack.enter_context(closing(compression.write(target)))
+                format_.copy(stream, target, layout.of_file(stream.sample), removed)
+        while data := source.read1(_CHUNK):
+            if not removed:
+                target.write(data)
+    except BrokenPipeError:  # of what takes the copy
+        raise
+    except (UnfitError, UnicodeError) as error:
+        detail = error.detail if isinstance(error, UnfitError) else str(error)
+        raise SimsqlError(f"{printable(name)} cannot be copied: {printable(detail)}") from error
+    except READ_ERRORS as error:
+        skip = unreadable(name, error)
+        raise SimsqlError(f"{skip.place} cannot be copied: {skip.detail}") from error

@@ -7,15 +7,15 @@ import shlex
 import shutil
 import stat
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from glob import escape
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, AnyStr, BinaryIO, Generic, Literal, TextIO
 
-from simsql.documents.compression import COMPRESSIONS, READ_ERRORS, find_compression, is_named_compressed
-from simsql.documents.input_formats import printable, storable
+from simsql.documents.compression import COMPRESSIONS, is_named_compressed
+from simsql.documents.document import printable, storable
 from simsql.errors import SimsqlError, UsageError
 
 STDOUT = Path("-")
@@ -40,18 +40,6 @@ _BINARY = {
     ".duckdb",
     ".npz",
 }
-
-PARQUET_MARK = {"simsql": "results"}
-"""The metadata by which Parquet files of results are known."""
-
-# How reports and charts begin, and Parquet files of results end.
-_START = 1000  # bytes
-_PARQUET_END = b"\x06simsql\x18\x07results"
-_PAGE = re.compile(
-    rb'<!DOCTYPE html>.*<meta name="generator" content="simsql '
-    rb'|<svg xmlns="http://www.w3.org/2000/svg" viewBox="[\d ]+" width="\d+" height="\d+" role="img">\n<title>',
-    re.DOTALL,
-)
 
 # What a terminal may take for a command, or show in another order.
 _COMMANDS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -85,8 +73,6 @@ class Outputs:
 
     Args:
         files: The path for each option, or None if it is not used.
-        starts: How results begin that simsql may overwrite. It knows its reports and charts itself. Samples are
-            not among them, because people add labels to them; nor are drop lists, which look like any text.
         fitting: The options of files whose names are known to fit what is written.
 
     Raises:
@@ -94,11 +80,8 @@ class Outputs:
 
     """
 
-    def __init__(
-        self, files: Mapping[str, Path | None], starts: Sequence[str] = (), fitting: Collection[str] = ()
-    ) -> None:
-        self._starts = tuple(start.encode() for start in starts)
-        self._at_risk: set[_Identity] = set()  # existing files that simsql may not have written
+    def __init__(self, files: Mapping[str, Path | None], fitting: Collection[str] = ()) -> None:
+        self._at_risk: set[_Identity] = set()  # existing files that are not empty
         self._paths: dict[Path, str] = {}
         self._identities: dict[_Identity, str] = {}
         for option, path in files.items():
@@ -122,23 +105,8 @@ class Outputs:
         self._paths[real] = option
         if identity:
             self._identities[identity] = _STDOUT_NAME if path == STDOUT else option
-            if path != STDOUT and not self._is_replaceable(path):
+            if path != STDOUT and path.stat().st_size:
                 self._at_risk.add(identity)
-
-    def _is_replaceable(self, path: Path) -> bool:
-        """Return whether a file is empty, or simsql has written it."""
-        try:
-            with path.open("rb") as file:
-                start = file.read(_START)
-                if start.startswith(b"PAR1"):
-                    file.seek(-min(_START, len(start)), os.SEEK_END)
-                    return _PARQUET_END in file.read()
-                if compression := find_compression(start):
-                    file.seek(0)
-                    start = compression.read(file).read(_START)
-        except READ_ERRORS:
-            return False
-        return not start or start.startswith(self._starts) or _PAGE.match(start) is not None
 
     def refuse(self, *sources: Path | IO[Any] | None) -> None:
         """Raise UsageError if a file that is read is also written: a path, or a stream that may be redirected."""
@@ -161,7 +129,7 @@ class Outputs:
     def covers(self, path: Path, status: os.stat_result) -> bool:
         """Return whether a regular file in a folder that is read is one of them.
 
-        Raises UsageError if it would be overwritten although simsql may not have written it.
+        Raises UsageError if it would be overwritten although it has content.
         """
         identity = status.st_dev, status.st_ino
         if identity in self._at_risk:

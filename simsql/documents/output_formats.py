@@ -15,7 +15,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
 from simsql.documents.compression import is_named_compressed
-from simsql.documents.input_formats import printable
+from simsql.documents.document import printable
 from simsql.documents.output import standard_output
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}

@@ -5,16 +5,13 @@ files of records and streams are read by the process that groups, and their docu
 """
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from simsql.documents.compression import is_named_compressed
+from simsql.documents.document import Document, Layout, Skip
 from simsql.documents.files import Found
-from simsql.documents.input_formats import Document, Layout, Skip, read_json_lines, read_lines
-from simsql.documents.json_records import read_json
-from simsql.documents.opening import FileReader
-from simsql.documents.parquet import read_parquet
+from simsql.documents.opening import FileReader, format_of
 
 PART = 1 << 21
 """Bytes of a part: small beside the memory of a process, large beside the cost of handing it to another one."""
@@ -29,7 +26,6 @@ class Part(NamedTuple):
 
     items: list[Found | Document | Skip]
     layout: Layout
-    lines: bool
     size: int
     """Bytes on disk."""
 
@@ -40,7 +36,7 @@ class Part(NamedTuple):
 
     def read(self) -> Iterator[Document | Skip]:
         """Yield the documents, and what is skipped."""
-        reader = FileReader(self.layout, lines=self.lines)
+        reader = FileReader(self.layout)
         for item in self.items:
             if isinstance(item, Found):
                 yield from reader.read(item)
@@ -55,7 +51,7 @@ def split(files: Iterable[Found | Skip], reader: FileReader) -> Iterator[Part]:
     for found in files:
         is_read_here = isinstance(found, Found) and _is_read_here(found, reader)
         if group and (is_read_here or weight > PART):
-            yield Part(group, reader.layout, reader.lines, size)
+            yield Part(group, reader.layout, size)
             group, weight, size = [], 0, 0
         if isinstance(found, Found) and is_read_here:
             yield from _read_here(found, reader)
@@ -66,7 +62,7 @@ def split(files: Iterable[Found | Skip], reader: FileReader) -> Iterator[Part]:
             size += found.size or 0
             weight += (found.size or 0) * _expansion(found.path)
     if group:
-        yield Part(group, reader.layout, reader.lines, size)
+        yield Part(group, reader.layout, size)
 
 
 def _is_read_here(found: Found, reader: FileReader) -> bool:
@@ -75,8 +71,7 @@ def _is_read_here(found: Found, reader: FileReader) -> bool:
         return True  # in another process, it is something else
     if found.size * _expansion(found.path) < 2 * PART:
         return False
-    read = reader.format_of(found)
-    return read in (read_json, read_json_lines, read_lines, read_parquet) or isinstance(read, partial)
+    return format_of(found, reader.layout).is_records is not False
 
 
 def _expansion(path: Path) -> int:
@@ -93,9 +88,9 @@ def _read_here(found: Found, reader: FileReader) -> Iterator[Part]:
         del item  # a long document is not kept while the next one is read
         if held >= PART:
             consumed = reader.current.consumed if reader.current else 0
-            yield Part(items, reader.layout, reader.lines, consumed - done)
+            yield Part(items, reader.layout, consumed - done)
             items, held, done = [], 0, consumed
     consumed = reader.current.consumed if reader.current else 0
     reader.current = None
     # A binary file counts in full although only its start was looked at.
-    yield Part(items, reader.layout, reader.lines, (consumed if found.size is None else found.size) - done)
+    yield Part(items, reader.layout, (consumed if found.size is None else found.size) - done)

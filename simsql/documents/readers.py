@@ -1,15 +1,4 @@
-"""Read the documents of the files that a user names, in any format.
-
-The format of a file is decided in this order:
-
-- The first bytes show compression (gzip, xz, bzip2, Zstandard).
-- The ending of the name, without .gz, .xz, .bz2 or .zst, shows files of records: .jsonl and .ndjson are
-  JSON lines, .csv and .tsv are tables. So does .parquet, which is not compressed as a whole.
-- `-` (standard input), named pipes and devices that the user names are JSON lines, a JSON array or a table.
-- A .json file is an array or lines of records if the first record has the text field.
-- With `Layout.main_content`, the main content of .html, .htm and .xhtml is one document.
-- Any other file is one document if its content is text.
-"""
+"""Read the documents of the files that a user names, in any format."""
 
 import codecs
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,10 +7,11 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from simsql.documents.content import DETECT, Stream, UnfitError, decode_text
+from simsql.documents.decoding import DETECT, Stream, UnfitError, decode_text
+from simsql.documents.document import Document, Layout, Skip, printable, storable
 from simsql.documents.files import VISIBLE, Found, InputFiles, Selection
-from simsql.documents.input_formats import Document, Layout, Skip, printable, storable
-from simsql.documents.opening import FileReader, Format
+from simsql.documents.formats import Format
+from simsql.documents.opening import FileReader, format_of
 from simsql.documents.output import Outputs
 from simsql.documents.parts import Part, split
 from simsql.documents.reports import Report, SkipCount, name_of_file, name_paths
@@ -66,12 +56,12 @@ class DocumentReader:
     ) -> None:
         if "" in paths:  # of a variable that is not set: Path would take it for this folder
             raise UsageError("a path is empty: name a file or a folder")
-        self._layout = replace(layout, encoding=_known_encoding(layout.encoding))
+        self._layout = replace(layout, encoding=_known_encoding(layout.encoding), lines=lines or layout.lines)
         named = {"stdin" if str(path) == "-" else printable(storable(Path(path))) for path in paths}
         self.skips = SkipCount(named)
         """What `documents` has skipped. What is skipped and read in `parts` has to be added."""
         self._paths = paths
-        self._file_reader = FileReader(self._layout, lines=lines, stdin=stdin)
+        self._file_reader = FileReader(self._layout, stdin=stdin)
         arguments = [None if str(path) == "-" else Path(path) for path in paths]
         if stdin is None and None in arguments:
             raise UsageError("'-' means standard input, but there is none")
@@ -106,10 +96,10 @@ class DocumentReader:
         self._file_reader.current = None
 
     def files(self) -> Iterator[tuple[Found, Format]]:
-        """Yield the files that are there, with what reads their format."""
+        """Yield the files that are there, with their formats."""
         for found in self._files:
             if isinstance(found, Found):
-                yield found, self._file_reader.format_of(found)
+                yield found, format_of(found, self._layout)
 
     def parts(self) -> Iterator[Part]:
         """Yield parts of the files that any process can read, in the order of the documents."""

@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from simsql.documents.input_formats import Document, Skip, printable, storable
-from simsql.documents.opening import holds_records
+from simsql.documents.document import Document, Skip, printable, storable
+from simsql.documents.opening import format_of_name
 from simsql.errors import SimsqlError
 
 Report = Callable[[int], None]
@@ -75,7 +75,7 @@ class SkipCount:
     def _note(self, name: str, skip: Skip) -> None:
         if skip.reason in _NOTHING_LOST:
             return
-        if self._named is None or name in self._named or holds_records(Path(name)):
+        if self._named is None or name in self._named or format_of_name(Path(name)).is_records:
             known = self._files.setdefault(name, skip)
             if skip.line is None and known.line is not None:
                 self._files[name] = skip
@@ -90,7 +90,7 @@ class SkipCount:
             if name in (self._named or ()):
                 if name not in self.read or skip.line is None:
                     missed.append(name)
-            elif not self.read and holds_records(Path(name)):
+            elif not self.read and format_of_name(Path(name)).is_records:
                 missed.append(name)
         if missed:
             skip = self._files[missed[0]]

@@ -14,9 +14,7 @@ import shutil
 import subprocess
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from unittest import mock
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from drop_lists import lost, text_about
@@ -24,15 +22,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from program import run, write_lines
 from pyarrow import parquet as pq
-from record_files import JSON_LINES, TABLES
 from stages import Stages
 
 from simsql.dedup.job import DedupOptions, run_dedup
 from simsql.dedup.sinks.clusters import ClusterOutput
-from simsql.documents import Document, DocumentReader, Layout, copying, parquet_copying
 from simsql.documents.compression import zstd
-from simsql.documents.copying import Chosen, DifferentError, copy_records
-from simsql.documents.opening import format_of_name
 from simsql.errors import SimsqlError
 
 PACKED = {
@@ -68,199 +62,6 @@ def pieces_of(ending, data, encoding="utf-8"):
 
 def without(pieces, removed):
     return b"".join(piece for number, piece in enumerate(pieces, 1) if number not in removed)
-
-
-def choose(chosen):
-    """The records to read again, given by line: their texts, and whether to remove them."""
-    lines = sorted(chosen)
-
-    def remove(start, texts):
-        wanted = [chosen[line] for line in lines[start : start + len(texts)]]
-        if list(texts) != [text for text, _ in wanted]:
-            raise DifferentError
-        return [removed for _, removed in wanted]
-
-    removes = any(removed for _, removed in chosen.values())
-    return Chosen(np.array(lines, dtype=np.int64), removes, remove)
-
-
-def copy(name, data, chosen, **layout):
-    """Copy a file without some of the chosen records."""
-    target = io.BytesIO()
-    form = format_of_name(Path(name))
-    copy_records(io.BytesIO(data), target, name, form, Layout(**layout), choose(chosen), lambda _: None)
-    return target.getvalue()
-
-
-def copy_parquet(path, chosen):
-    # After an error, nothing is written to the closed target.
-    with io.BytesIO() as target, path.open("rb", buffering=0) as file:
-        parquet_copying.copy_rows(file, target, str(path), Layout(), choose(chosen), lambda _: None)
-        return target.getvalue()
-
-
-def check_copy(folder, name, mark, data, codec, draw):
-    """Copy a file without some of its records."""
-    encoding = codec if codec != "utf-16" else "utf-16-le" if mark != codecs.BOM_UTF16_BE else "utf-16-be"
-    if encoding != "utf-8":
-        data = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").encode(encoding, "replace")
-    path = folder / name
-    path.write_bytes(mark + data)
-    layout = {"encoding": codec}
-    records = [item for item in DocumentReader([path], Layout(**layout)) if isinstance(item, Document)]
-    chosen = {record.line: (record.text, draw(st.booleans())) for record in records if draw(st.booleans())}
-    packed = draw(st.sampled_from(sorted(PACKED)))
-    pack, unpack = PACKED[packed]
-    given = pack(mark + data)
-    with mock.patch.object(copying, "_CHUNK", draw(st.sampled_from([1, 2, 3, 7, 40, 1 << 16]))):
-        found = copy(name, given, chosen, **layout)
-    removed = {line for line, (_, goes) in chosen.items() if goes}
-    # A mark of UTF-8 is one of the bytes of a line, and stays when the line goes.
-    is_utf8 = data.startswith(codecs.BOM_UTF8)
-    start, rest = (data[:3], data[3:]) if is_utf8 else (b"", data)
-    assert unpack(found) == mark + start + without(pieces_of(path.suffix, rest, encoding), removed)
-    if not removed:
-        assert found == given
-
-
-CODECS = st.sampled_from(
-    [
-        (b"", "utf-8"),
-        (b"", "utf-8"),
-        (b"", "cp1252"),
-        (b"", "gbk"),
-        (codecs.BOM_UTF16_LE, "utf-16"),
-        (codecs.BOM_UTF16_BE, "utf-16"),
-        (b"", "utf-16-be"),
-        (codecs.BOM_UTF32_LE, "utf-32-le"),
-    ]
-)
-
-
-@settings(max_examples=50)
-@given(JSON_LINES, CODECS, st.data())
-def test_lines_are_copied_as_they_are(tmp_path_factory, data, codec, rest):
-    check_copy(tmp_path_factory.getbasetemp(), "a.jsonl", codec[0], data, codec[1], rest.draw)
-
-
-@settings(max_examples=50)
-@given(TABLES, CODECS, st.data())
-def test_rows_are_copied_as_they_are(tmp_path_factory, data, codec, rest):
-    check_copy(tmp_path_factory.getbasetemp(), "a.csv", codec[0], data, codec[1], rest.draw)
-
-
-SPACE = st.sampled_from(["", "", " ", "\n\t", "\r\n"])
-ELEMENT = st.one_of(
-    st.text('ab"\\{}[],\n é語', max_size=9).map(lambda text: json.dumps({"a": [text], "text": text + "b"})),
-    st.text("ab]é語😀", max_size=9).map(lambda text: json.dumps({"text": f"{text}a"}, ensure_ascii=False)),
-    st.sampled_from(["7", "[]", '{"text": null}', '{"id": [{"a": "]"}]}', '"\\\\"', '"\\"]"']),
-)
-ARRAYS = st.lists(st.tuples(SPACE, ELEMENT, SPACE), max_size=6)
-
-
-@settings(max_examples=60)
-@given(ARRAYS, SPACE, CODECS.filter(lambda codec: codec[1] != "gbk"), st.data())
-def test_elements_are_copied_as_they_are(tmp_path_factory, elements, space, codec, rest):
-    """What is left is JSON, with the white space at the end."""
-    mark, encoding = codec
-    name = (
-        "utf-16-le" if mark == codecs.BOM_UTF16_LE else "utf-16-be" if encoding.startswith("utf-16") else encoding
-    )
-    elements = [("", '{"text": "the first"}', ""), *elements]
-    if name == "cp1252":
-        elements = [(a, b.replace("語", "").replace("😀", ""), c) for a, b, c in elements]
-
-    def array(pieces, end=""):
-        text = f"{space}[{','.join(map(''.join, pieces))}{end}]{space}"
-        json.loads(text)
-        return mark + text.encode(name)
-
-    path = tmp_path_factory.getbasetemp() / "array.json"
-    path.write_bytes(array(elements))
-    records = [item for item in DocumentReader([path], Layout(encoding=encoding)) if isinstance(item, Document)]
-    chosen = {
-        record.line: (record.text, rest.draw(st.booleans())) for record in records if rest.draw(st.booleans())
-    }
-    with mock.patch.object(copying, "_CHUNK", rest.draw(st.sampled_from([1, 2, 3, 7, 40, 1 << 16]))):
-        found = copy("array.json", path.read_bytes(), chosen, encoding=encoding)
-    removed = {line for line, (_, goes) in chosen.items() if goes}
-    stay = [piece for number, piece in enumerate(elements, 1) if number not in removed]
-    assert found == array(stay, elements[-1][2] if len(elements) in removed else "")
-
-
-def test_arrays_that_are_not_quite_json():
-    for array, copied in [
-        ('[{"text": "a"}, {"text": "b"},\n]\n', '[ {"text": "b"},\n]\n'),
-        ('[{"text": "a"},]', "[]"),
-        ('[{"text": "a"},, {"te', '[, {"te'),
-        ('[{"text": "a"} ] and more', "[ ] and more"),
-        ('[{"text": "b"}, {"text": "a"}\u00a0]', '[{"text": "b"}]'),
-        ('[{"text": "a"}', '[{"text": "a"}'),
-        ('{"text": "a"}\n{"text": "b"}\n', '{"text": "b"}\n'),
-        ('{"text": "a"}\n{\n', "{\n"),
-    ]:
-        chosen = {array.startswith('[{"text": "b"') + 1: ("a", True)} if copied != array else {}
-        assert copy("a.json", array.encode(), chosen) == copied.encode()
-    for array, chosen in [(b'[{"text": "a"}]', {1: ("b", True)}), (b'[7, {"text": "a"}]', {1: ("a", True)})]:
-        with pytest.raises(DifferentError):
-            copy("a.json", array, chosen)
-    for encoding in ("gbk", "shift_jis", "iso2022_jp"):  # a bracket may be half of a character
-        with pytest.raises(SimsqlError, match=f"cannot be copied in the encoding {encoding}"):
-            copy("a.json", b'[{"text": "a"}]', {1: ("a", True)}, encoding=encoding)
-
-
-ROWS = 300
-COLUMNS = {
-    "id": pa.array(range(ROWS), pa.uint32()),
-    "text": pa.array([f"text {n}" for n in range(ROWS)], pa.large_string()),
-    "kind": pa.array([f"kind {n % 7}" for n in range(ROWS)]).dictionary_encode(),
-    "list": pa.array([[n] if n % 3 else None for n in range(ROWS)], pa.list_(pa.field("x", pa.int16(), False))),
-    "nested": pa.array([{"a": [{"b": n}], "c": None} for n in range(ROWS)]),
-    "map": pa.array([[("k", n)] for n in range(ROWS)], pa.map_(pa.string(), pa.int64())),
-    "time": pa.array(range(ROWS), pa.timestamp("us", tz="UTC")),
-    "amount": pa.array([None if n % 2 else n for n in range(ROWS)]).cast(pa.decimal128(25, 3)),
-    "data": pa.array([b"\0\xff"] * ROWS),
-    "null": pa.nulls(ROWS),
-    "view": pa.array([f"a view {n}" * 2 for n in range(ROWS)], pa.string_view()),
-}
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"compression": "zstd", "row_group_size": 70},
-        {"compression": "none", "store_schema": False},
-        {"version": "1.0", "compression": "gzip"},
-        {"use_deprecated_int96_timestamps": True, "store_schema": False},
-        {"use_compliant_nested_type": False, "data_page_version": "2.0"},
-    ],
-)
-def test_rows_of_parquet_keep_their_values_schema_and_metadata(tmp_path, options):
-    table = pa.table(COLUMNS)
-    fields = [field.with_metadata({"PARQUET:field_id": str(n + 9)}) for n, field in enumerate(table.schema)]
-    fields[1] = fields[1].with_nullable(False)
-    table = table.cast(pa.schema(fields, {"license": "CC0", "pandas": "{}"}))
-    (tmp_path / "a.parquet").write_bytes(parquet_of(table, **options))
-    chosen = {n + 1: (f"text {n}", n % 3 == 0 or 70 <= n < 140) for n in range(0, ROWS, 2)}
-    chosen |= {n + 1: (f"text {n}", True) for n in range(70, 140)}
-    before = pq.ParquetFile(tmp_path / "a.parquet")
-    for held in (parquet_copying._HELD, 1):
-        with mock.patch.object(parquet_copying, "_HELD", held):
-            data = copy_parquet(tmp_path / "a.parquet", chosen)
-        after = pq.ParquetFile(io.BytesIO(data))
-        rows = before.read()
-        stay = (rows.slice(n, 1) for n in range(ROWS) if not chosen.get(n + 1, ("", False))[1])
-        expected = pa.concat_tables(stay)
-        assert after.read().equals(expected)
-        assert after.schema_arrow.equals(before.schema_arrow, check_metadata=True)
-        assert after.schema.equals(before.schema)
-        codecs_used = [file.metadata.row_group(0).column(1).compression for file in (before, after)]
-        assert codecs_used[0] == codecs_used[1]
-    kept = {line: (text, False) for line, (text, _) in chosen.items()}
-    assert copy_parquet(tmp_path / "a.parquet", kept) == (tmp_path / "a.parquet").read_bytes()
-    for wrong in ({1: ("text 1", True)}, {ROWS + 1: ("text", False)}, {3: ("text 2", True), 5: ("", False)}):
-        with pytest.raises(DifferentError):
-            copy_parquet(tmp_path / "a.parquet", wrong)
 
 
 FAMILIES = [text_about(subject, 14).split() for subject in ("fish", "bird", "stone")]
@@ -534,21 +335,6 @@ def test_files_in_guessed_encodings(folder):
     assert (folder / "c.jsonl").read_bytes() == b"".join(rest)
     found = run("dedup", "u.txt", "z.txt", "--encoding", "detect")
     assert (found.code, found.table["not utf-8"]) == (1, "1")
-
-
-def test_records_that_differ_are_not_removed(folder):
-    """As if the file had changed and its status had not."""
-    data = (folder / "a.jsonl").read_bytes()
-    for chosen in ({99: ("text", True)}, {1: ("text", True), 8: ("", False)}):
-        with pytest.raises(DifferentError):
-            copy("a.jsonl", data[:50] + b"\n" + data[50:], chosen)
-    table = b'id,text\n1,"a\nb"\n2,c\n'
-    for line in (1, 3):
-        with pytest.raises(DifferentError):
-            copy("a.csv", table, {line: ("a\nb", True)})
-    assert copy("a.csv", table, {2: ("a\nb", True), 4: ("c", False)}) == b"id,text\n2,c\n"
-    with pytest.raises(SimsqlError, match="cannot be copied in the encoding cp500"):
-        copy("a.jsonl", '{"text": "a"}\n'.encode("cp500"), {1: ("a", True)}, encoding="cp500")
 
 
 class Interrupted(Stages):

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import COMPRESSORS, from_stdin, one_skip, read, skips, texts, write
 
-from simsql.documents.content import SAMPLE
-from simsql.documents.input_formats import storable
+from simsql.documents.decoding import SAMPLE
+from simsql.documents.document import storable
 from simsql.documents.readers import Document
 
 

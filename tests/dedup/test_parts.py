@@ -13,10 +13,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from reading import write
-from record_files import JSON_LINES, TABLES
 from stages import Stages
 
 from simsql.decide.rules import Rules
@@ -45,22 +42,6 @@ def check(path, size, **layout):
     assert plain(items) == plain(reader)
     assert sum(part.size for part in found) == reader.bytes_total
     return found
-
-
-SIZES = st.sampled_from([1, 2, 3, 7, 20, 60])
-ENCODINGS = st.sampled_from(["utf-8", "utf-8", "cp1252", "utf-8-sig", "gbk", "utf-16"])
-
-
-@given(JSON_LINES, SIZES, ENCODINGS, st.sampled_from([1 << 20, 20]))
-def test_json_lines(tmp_path_factory, data, size, encoding, limit):
-    path = write(tmp_path_factory.getbasetemp() / "parts.jsonl", data)
-    check(path, size, encoding=encoding, max_document=limit)
-
-
-@given(TABLES, SIZES, st.sampled_from([1 << 20, 12]))
-def test_tables(tmp_path_factory, data, size, limit):
-    path = write(tmp_path_factory.getbasetemp() / "parts.csv", data)
-    check(path, size, max_document=limit)
 
 
 def test_small_files_are_grouped_and_a_large_one_is_read_alone(tmp_path):

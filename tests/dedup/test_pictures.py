@@ -139,7 +139,7 @@ def test_what_cannot_be_compared_is_skipped_by_name(photos, home):
     only.failed(1, "photos/text.txt: --recipe phash only reads pictures")
     run("dedup", "-", "--recipe", "phash", home=home).failed(2, "pictures are only read from files")
     run("dedup", "photos", "--recipe", "phash", "--clean", "clean", home=home).failed(
-        2, "--clean copies files of rec"
+        2, "--clean copies JSON, tables and Parquet files, but found none"
     )
 
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from reading import COMPRESSORS, from_stdin, one_skip, read, skips, texts, write
 
 from simsql.documents import Document, DocumentReader, Layout, Skip
-from simsql.documents.content import SAMPLE
+from simsql.documents.decoding import SAMPLE
+from simsql.documents.document import printable, storable
 from simsql.documents.files import Selection
-from simsql.documents.input_formats import printable, storable
 from simsql.errors import UsageError
 
 

@@ -38,17 +38,6 @@ def test_the_content_is_that_of_the_plain_file(folder, form, ending):
     assert unpacked(folder / f"report.html{ending}").startswith(b"<!DOCTYPE html>")
 
 
-@pytest.mark.parametrize("ending", COMPRESSORS)
-def test_earlier_clusters_are_replaced_and_other_files_are_not(folder, ending):
-    name = f"clusters.jsonl{ending}"
-    for _ in range(2):
-        assert run("dedup", ".", "-o", name).done().table["documents"] == "40"
-    write(folder / name, COMPRESSORS[ending](RECORDS.encode()))
-    run("dedup", ".", "-o", name).failed(2, f"--output would overwrite {name}")
-    write(folder / name, COMPRESSORS[ending](unpacked(folder / name))[:-3])
-    run("dedup", ".", "-o", name).failed(2, f"--output would overwrite {name}")
-
-
 def test_a_run_that_fails_leaves_nothing(folder):
     write(folder / "b.jsonl", "not JSON\n")
     run("dedup", "b.jsonl", "-o", "clusters.csv.gz").failed(1)

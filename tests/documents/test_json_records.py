@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading import COMPRESSORS, from_stdin, read, texts, write
 
-from simsql.documents import Document, DocumentReader, Skip, content, parts
+from simsql.documents import Document, Skip
+from simsql.documents import decoding as content
 
 VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.text('ab"\\{}[],\n é', max_size=6)),
@@ -105,16 +106,6 @@ def test_a_first_record_of_any_size(tmp_path, size):
     assert texts(write(tmp_path / "a.json", "\n".join(map(json.dumps, records)))) == ["a", "b"]
     alone = json.dumps(records[0], indent=2)
     assert texts(write(tmp_path / "a.json", alone)) == [alone]
-
-
-def test_a_large_array_is_handed_over(tmp_path):
-    path = write(tmp_path / "a.json", json.dumps([{"text": f"text {number}"} for number in range(1000)]))
-    reader = DocumentReader([path])
-    with mock.patch.object(parts, "PART", 5000):
-        found = list(reader.parts())
-    assert len(found) > 5
-    assert sum(part.size for part in found) == reader.bytes_total
-    assert plain(item for part in found for item in part.read()) == plain(reader)
 
 
 @pytest.mark.parametrize("delimiter", [",", "\t"])

@@ -1,24 +1,13 @@
-"""Parquet files: the same documents as JSON lines, numbered by rows, whole and in parts."""
+"""Parquet files: types, damage and memory."""
 
 import datetime
 import decimal
-import json
-import pickle
-from unittest import mock
 
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
 from pyarrow import parquet as pq
 from reading import one_skip, read, skips, texts, write
 
-from simsql.documents import Document, DocumentReader, Layout, parts
-
-TEXTS = st.one_of(st.none(), st.sampled_from(["", " ", "same", "a\0b"]), st.text(max_size=20))
-IDS = st.one_of(st.none(), st.sampled_from(["", "x"]), st.text(max_size=5))
-TYPES = st.sampled_from(
-    [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.dictionary(pa.int32(), pa.string())]
-)
+from simsql.documents import Document, DocumentReader
 
 
 def write_table(path, columns, **options):
@@ -29,44 +18,6 @@ def write_table(path, columns, **options):
 
 def plain(items):
     return [item._replace(status=None) if isinstance(item, Document) else item for item in items]
-
-
-def read_parts(reader, size):
-    """Read parts of about this size, as another process would."""
-    with mock.patch.object(parts, "PART", size), mock.patch.object(parts, "_FILE", 1):
-        found = list(reader.parts())
-        items = [item for part in found for item in pickle.loads(pickle.dumps(part)).read()]
-    assert sum(part.size for part in found) == reader.bytes_total
-    return found, items
-
-
-@given(
-    st.lists(st.tuples(IDS, TEXTS), max_size=40),
-    TYPES,
-    st.integers(1, 7),
-    st.sampled_from(["1.0", "2.6"]),
-    st.sampled_from(["none", "snappy", "zstd", "gzip"]),
-    st.sampled_from([1, 30, 1 << 20]),
-)
-def test_rows_are_those_of_json_lines(tmp_path_factory, records, kind, rows, version, compression, part):
-    folder = tmp_path_factory.getbasetemp()
-    columns = {"id": pa.array([id_ for id_, _ in records], pa.string())}
-    columns["text"] = pa.array([text for _, text in records], pa.string()).cast(kind)
-    columns["value"] = list(range(len(records)))
-    path = write_table(
-        folder / "a.parquet", columns, row_group_size=rows, version=version, compression=compression
-    )
-    lines = [json.dumps({"id": id_, "text": text, "value": number}) for number, (id_, text) in enumerate(records)]
-    expected = read(write(folder / "a.jsonl", "\n".join(lines)), value_field="value") if lines else []
-    expected = [
-        (item.place.replace(".jsonl", ".parquet"), getattr(item, "reason", None) or (item.text, item.value))
-        for item in expected
-    ]
-    reader = DocumentReader([path], Layout(value_field="value"))
-    found = plain(reader)
-    assert [(item.place, getattr(item, "reason", None) or (item.text, item.value)) for item in found] == expected
-    _, items = read_parts(reader, part)
-    assert plain(items) == found
 
 
 def test_ids_of_any_type(tmp_path):
@@ -139,12 +90,10 @@ def test_damaged_and_truncated_files(tmp_path):
     [skip] = [item for item in found if not isinstance(item, Document)]
     assert (skip.place, skip.reason) == (str(path), "corrupt")
     assert skip.detail.startswith("rows 101 to 200: ")
-    assert plain(read_parts(reader, 100)[1]) == found
     for broken in (data[:-1], data[:1000], data[:3], data[4:], b"PAR1" * 3, b"some text", data[:-8] + b"\xff" * 8):
         found = read(write(path, broken))
         assert {(skip.place, skip.reason) for skip in found} == {(str(path), "corrupt")}
         assert all(skip.detail.isprintable() for skip in found)
-        assert read_parts(DocumentReader([path]), 1)[1] == found
     assert one_skip(write(path, b"")).reason == "empty"
 
 
@@ -160,25 +109,12 @@ def test_a_page_that_holds_no_values(tmp_path):
     assert [item.line for item in found if isinstance(item, Document)] == [*range(1, 8), *range(15, 22)]
     [skip] = [item for item in found if not isinstance(item, Document)]
     assert (skip.reason, skip.detail.split(":")[0]) == ("corrupt", "rows 8 to 14")
-    assert plain(read_parts(reader, 1)[1]) == found
-
-
-@given(st.data())
-def test_no_damage_raises(tmp_path_factory, data):
-    path = tmp_path_factory.getbasetemp() / "flipped.parquet"
-    write_table(path, {"id": list(range(20)), "text": ["some text"] * 20}, row_group_size=10)
-    content = bytearray(path.read_bytes())
-    for _ in range(data.draw(st.integers(1, 3))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    path.write_bytes(content)
-    reader = DocumentReader([path])
-    assert plain(read_parts(reader, 1)[1]) == plain(reader)
 
 
 def test_without_pyarrow(tmp_path, monkeypatch):
     path = write_table(tmp_path / "a.parquet", {"text": ["a"]})
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    from simsql.documents import parquet
+    from simsql.documents.formats import parquet
 
     parquet.import_parquet.cache_clear()
     try:

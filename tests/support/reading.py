@@ -8,6 +8,7 @@ from dataclasses import fields
 
 from simsql.documents import Document, DocumentReader, Layout, Skip
 from simsql.documents.compression import zstd
+from simsql.documents.opening import copy_file, format_of_name
 
 
 def _compress_zstd(data):
@@ -15,6 +16,10 @@ def _compress_zstd(data):
 
 
 COMPRESSORS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress, ".zst": _compress_zstd}
+DECOMPRESSORS = {
+    **{"": bytes, ".gz": gzip.decompress, ".xz": lzma.decompress},
+    **{".bz2": bz2.decompress, ".zst": zstd.decompress},
+}
 
 
 def open_reader(paths, **options):
@@ -54,6 +59,13 @@ def skips(*paths, **options):
 
 def from_stdin(data, **options):
     return read("-", stdin=io.BytesIO(data), **options)
+
+
+def copy(path, removed, layout=Layout()):  # noqa: B008 - never changed
+    """The bytes of a copy of a file without the records in these lines."""
+    with io.BytesIO() as target, path.open("rb", buffering=0) as file:
+        copy_file(file, target, str(path), format_of_name(path), layout, removed, lambda _: None)
+        return target.getvalue()
 
 
 def write(path, data):

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from simsql.dedup.members import Member
 from simsql.documents import format_rows, open_output, printable, storable
+from simsql.documents.formats.parquet import check_parquet, open_parquet_output
 from simsql.documents.output_formats import Format, choose_format, format_of_file
-from simsql.documents.parquet_output import check_parquet, open_parquet_output
 from simsql.errors import UsageError
 from simsql.fingerprint import show_similarity
 
@@ -29,8 +29,6 @@ _HEADINGS = f"{'cluster':>7}  {'size':>7}  {'distance':>8}  {'similarity':>10}  
 class ClusterWriter(NamedTuple):
     """The format of clusters."""
 
-    start: str
-    """How the first cluster begins, with what stands before it."""
     head: str
     """The text before the first cluster."""
     cluster: Callable[[int, Sequence[Member]], Any]
@@ -129,17 +127,15 @@ class FirstClusters:
         return "".join(self._kept) + more
 
 
-JSON_LINES = ClusterWriter('{"cluster": 1, "size": ', "", _write_json)
-TABLE = ClusterWriter(_HEADINGS, "", _write_table)
-PARQUET = ClusterWriter("", "", _describe_rows, partial(open_parquet_output, columns=_COLUMNS))
+JSON_LINES = ClusterWriter("", _write_json)
+TABLE = ClusterWriter("", _write_table)
+PARQUET = ClusterWriter("", _describe_rows, partial(open_parquet_output, columns=_COLUMNS))
 _HEADS = {form: "".join(format_rows(form, tuple(_COLUMNS), [])) for form in (Format.CSV, Format.TSV)}
 CLUSTER_WRITERS = {
     Format.TABLE: TABLE,
     Format.JSONL: JSON_LINES,
-    **{form: ClusterWriter(head, head, partial(_write_rows, form)) for form, head in _HEADS.items()},
+    **{form: ClusterWriter(head, partial(_write_rows, form)) for form, head in _HEADS.items()},
 }
-CLUSTER_STARTS = tuple({writer.start for writer in CLUSTER_WRITERS.values()})
-"""How clusters begin, in every format."""
 
 
 def choose_writer(path: Path | None, form: Format | None) -> ClusterWriter:

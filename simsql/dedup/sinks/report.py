@@ -11,7 +11,7 @@ from typing import Literal
 from simsql.decide.rules import Rules
 from simsql.dedup.members import Decisions, Member
 from simsql.documents import SkipCount, name_paths, printable
-from simsql.documents.pictures import show_picture
+from simsql.documents.formats.pictures import show_picture
 from simsql.fingerprint import Recipe
 from simsql.report import Closeness, ReportedMember, RunReport, write_report
 from simsql.report.content import Decision

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simsql.documents.content import Stream, UnfitError, read_document
-from simsql.documents.input_formats import Document, Layout, Opened, Skip, printable
+from simsql.documents.decoding import Stream, UnfitError, read_document
+from simsql.documents.document import Layout, Opened
+from simsql.documents.formats import OneText
 from simsql.documents.kinds import find_kind
 from simsql.errors import missing_package
 from simsql.fingerprint import COLOUR_SIDE, GREY_SIDE, HASH_SIDE, hash_picture, spell_picture
@@ -27,17 +28,21 @@ _ORIENTATION, _ON_ITS_SIDE = 0x0112, {5, 6, 7, 8}  # of EXIF
 _SHOWN = 200  # pixels of the longer side of a picture in a report
 
 
-def read_picture(stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
-    """Yield a picture as one document, or as a skip."""
-    place = printable(opened.name)
-    try:
+class Picture(OneText):
+    """Pictures, which are recognised by content. They are read alone, and their names may have any ending."""
+
+    endings = ()
+    is_text = False
+
+    def suits(self, ending: str, layout: Layout) -> bool:  # noqa: ARG002
+        """Return whether pictures are wanted."""
+        return layout.pictures
+
+    def text(self, stream: Stream, opened: Opened, layout: Layout) -> str:
+        """Return what is compared of a picture."""
         _check_kind(stream, opened)
         with _decode(bytes(read_document(stream, layout.max_document))) as decoded:
-            text = _spell(*decoded)
-    except UnfitError as unfit:
-        yield Skip(place, unfit.reason, unfit.detail)
-    else:
-        yield Document(opened.name, text, place, path=opened.path, status=opened.status)
+            return _spell(*decoded)
 
 
 def show_picture(path: Path, text: str) -> str | None:
@@ -135,3 +140,6 @@ def _spell(image: "Image", size: tuple[int, int]) -> str:
 
 def _shrink(image: "Image", side: int, mode: str) -> "Image":
     return image.convert(mode).resize((side, side), 1)  # LANCZOS, after the conversion, as imagehash does it
+
+
+FORMATS = [Picture()]

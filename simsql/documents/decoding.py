@@ -1,12 +1,13 @@
 """Detect whether bytes are text, and decode them.
 
-`decode_text` decodes a whole file, and `decode_lines` decodes a file of records line by line.
+`decode_text` decodes a whole file, and `RecordBytes` a file of records line by line.
 """
 
 import codecs
 import io
-import re
+import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 from simsql.documents.compression import READ_ERRORS
@@ -25,12 +26,6 @@ MAX_DOCUMENT = 100 << 20
 _CHUNK = 1 << 18
 # How far to look for bytes that tell an encoding, while all before them are ASCII.
 _LOOKED_AT = 1 << 20
-# Characters of a line that are read at once.
-_PART = 1 << 20
-# The bytes of a character in any encoding, with shifts to another alphabet and back.
-_WIDEST = 8
-# The bytes of what ends a line, in any encoding.
-_LONGEST_END = 8
 
 # The C0 controls that occur in real texts are left out: \b \t \n \v \f \r and escape (colours of a terminal).
 _CONTROLS = bytes({*range(32), 0x7F} - set(b"\b\t\n\v\f\r\x1b"))
@@ -40,8 +35,6 @@ _CONTROLS = bytes({*range(32), 0x7F} - set(b"\b\t\n\v\f\r\x1b"))
 _MANY_CONTROLS = 0.30
 _FEW_CONTROLS = 0.05
 
-_SINGLE_BYTES = re.compile(r"utf-8(-sig)?|ascii|iso8859-\d+|cp125\d|koi8-[rtu]")
-
 # UTF-32 before UTF-16: the little-endian mark of the first begins with the mark of the second.
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -50,6 +43,8 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+
+_BIG_ENDIAN = (codecs.BOM_UTF32_BE, codecs.BOM_UTF16_BE)
 
 # Replaces undecodable bytes in a line until their record is known and skipped. No decoder of a real encoding
 # produces a lone surrogate by itself, so finding one is proof.
@@ -74,9 +69,11 @@ class Stream(io.BufferedIOBase):
     of a file that is damaged further on.
     """
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, advance: Callable[[int], None] | None = None) -> None:
         # `read` of a decompressor gathers many reads, and loses what it has gathered when a later one fails.
         self._fetch = getattr(source, "read1", source.read)
+        self.source = source
+        self._advance = advance
         self._head = b""
         self._error: Exception | None = None
         self.consumed = 0
@@ -124,6 +121,8 @@ class Stream(io.BufferedIOBase):
     def _take(self, size: int) -> bytes:
         data: bytes = self._fetch(size)
         self.consumed += len(data)
+        if self._advance:
+            self._advance(len(data))
         return data
 
 
@@ -132,7 +131,7 @@ def decode_text(stream: Stream, encoding: str, limit: int) -> str:
     sample = stream.sample()
     if not sample:
         raise UnfitError("empty", "the file is empty")
-    encoding = _actual_encoding(sample, encoding)
+    encoding = _mark_of(sample)[1] or encoding
     _check_text(sample, encoding)
     data = read_document(stream, limit)
     try:
@@ -160,104 +159,149 @@ def too_long(limit: int) -> UnfitError:
     return UnfitError("too long", f"longer than {size:,} {units[0]} (--max-document)")
 
 
-def count_bytes(text: str, encoding: str) -> int:
-    """Return the size of a text in its encoding, in bytes without a byte order mark."""
-    if text.isascii() and encoding == "utf-8":
-        return len(text)
-    return len(text.encode(encoding, "replace")) - len("".encode(encoding))
-
-
-def decode_lines(stream: Stream, encoding: str, newline: str) -> io.TextIOWrapper:
-    """Return the lines of a file of records, with `UNDECODABLE` in place of invalid bytes."""
-    encoding = encoding_of_records(stream.sample(), encoding)
-    return wrap_lines(stream, encoding, newline)
-
-
-def decode_chunks(stream: Stream, encoding: str) -> Iterator[str]:
-    """Yield a stream piece by piece, with `UNDECODABLE` in place of invalid bytes."""
-    decoder = codecs.getincrementaldecoder(encoding)(_MARK_UNDECODABLE)
-    while data := stream.read1():
-        yield decoder.decode(data)
-    yield decoder.decode(b"", final=True)
-
-
-def wrap_lines(stream: io.BufferedIOBase, encoding: str, newline: str) -> io.TextIOWrapper:
-    """Return the lines of a stream, with `UNDECODABLE` in place of invalid bytes."""
-    return io.TextIOWrapper(stream, encoding, _MARK_UNDECODABLE, newline)  # type: ignore[arg-type]  # no name
-
-
 def encoding_of_records(sample: bytes, encoding: str) -> str:
     """Return the encoding of a file of records, given its start. Raise UnfitError if it is not text."""
     if not sample:
         raise UnfitError("empty", "the file is empty")
-    encoding = _actual_encoding(sample, encoding)
+    encoding = _mark_of(sample)[1] or encoding
     try:
         _decode_sample(sample, encoding)
     except UnicodeDecodeError:
         # A few bad lines in a file of records are skipped one by one, but not an image that is called .csv.
         legacy = not _is_wide(encoding)
         if find_kind(sample).like_text or (legacy and _control_share(sample, len(sample)) > _FEW_CONTROLS):
-            raise _not_text(sample) from None
+            raise not_text(sample) from None
     if not sample.strip(b"\0"):
         # Allocated and never written, it may be one line of any length.
-        raise _not_text(sample)
+        raise not_text(sample)
     return encoding
 
 
-def iter_lines(lines: io.TextIOWrapper, limit: int) -> Iterator[str | UnfitError]:
-    """Yield lines without their line ends; an error in place of a line that exceeds `limit` bytes."""
-    while True:
-        try:
-            line = _read_line(lines, limit)
-        except UnfitError as unfit:
-            yield unfit
-            continue
-        if line is None:
-            return
-        yield line
-        del line
+class _AsUtf8(io.RawIOBase):
+    """The text of a stream as UTF-8, with `UNDECODABLE` in place of invalid bytes."""
+
+    def __init__(self, stream: Stream, encoding: str) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder(encoding)(_MARK_UNDECODABLE)
+        self._left = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        data = b"-"
+        while data and not self._left:
+            data = self._stream.read1(len(target))
+            self._left = self._decoder.decode(data, final=not data).encode("utf-8", "surrogatepass")
+        size = min(len(target), len(self._left))
+        target[:size], self._left = self._left[:size], self._left[size:]
+        return size
 
 
-def split_lines(data: bytes, encoding: str, limit: int) -> Iterator[str | UnfitError]:
-    """Yield the lines in some bytes of a file, as `iter_lines`."""
-    lines = data.decode(encoding, _MARK_UNDECODABLE).split("\n")
-    if not lines[-1]:
-        lines.pop()
-    for ended in lines:
-        line = ended.removesuffix("\r")
-        if len(line) * _WIDEST > limit and count_bytes(line, encoding) > limit:
-            yield too_long(limit)
-        else:
-            yield line
+class RecordBytes:
+    """The bytes of a file of records in an encoding in which lines can be cut: its own, or else UTF-8.
 
-
-def _read_line(lines: io.TextIOWrapper, limit: int) -> str | None:
-    """Return the next line without its line end, or None after the last one.
-
-    Raises UnfitError, and skips the line, if it exceeds `limit` bytes without its line end.
+    Raises UnfitError if the file is not text.
     """
-    part = lines.readline(_PART)
-    if len(part) < _PART and len(part) * _WIDEST <= limit:
-        return part.removesuffix("\n").removesuffix("\r") if part else None
-    # A list of strings would take as much memory as the line that is made of them, four bytes for each character.
-    line = bytearray()
-    left = limit
-    while part:
-        left -= count_bytes(part, lines.encoding)
-        if left >= -_LONGEST_END:
-            line += part.encode("utf-8", "surrogatepass")
-        else:
-            line.clear()
-        if part.endswith("\n"):
-            break
-        part = lines.readline(_PART)
-    for end in (b"\n", b"\r"):
-        if line.endswith(end):
-            line.pop()
-            left += count_bytes("\n", lines.encoding)
-    if left < 0:
-        raise too_long(limit)
-    return line.decode("utf-8", "surrogatepass")
+
+    def __init__(self, stream: Stream, encoding: str) -> None:
+        sample = stream.sample()
+        self.encoding = encoding_of_records(sample, encoding)
+        """As the user knows it."""
+        self._mark = _mark_of(sample)[0]
+        stream.read1(len(self._mark))
+        self._stream = stream
+        self._own = self.encoding.removesuffix("-sig")
+        if self._own in ("utf-16", "utf-32"):
+            is_big = self._mark in _BIG_ENDIAN if self._mark else sys.byteorder == "big"
+            self._own += "-be" if is_big else "-le"
+        self._can_be_cut = _extends_ascii(self._own)
+        source: Any = stream if self._can_be_cut else _AsUtf8(stream, self._own)
+        self.file = io.BufferedReader(source, _CHUNK)
+        self._decoding = (self._own, _MARK_UNDECODABLE) if self._can_be_cut else ("utf-8", "surrogatepass")
+
+    def decode(self, line: bytes) -> str:
+        """Return a line of `file` as text, with `UNDECODABLE` in place of invalid bytes."""
+        return line.decode(*self._decoding)
+
+    def lines(self, limit: int) -> Iterator[str | UnfitError]:
+        """Yield lines without their line ends; an error in place of a line that exceeds `limit` bytes.
+
+        Only a line feed ends a line: the other line ends of Unicode may stand inside a JSON string.
+        """
+        encoding, errors = self._decoding
+        readline = self.file.readline
+        while line := readline(limit + 2):
+            has_end = line.endswith(b"\n")
+            line = line[: -1 - line.endswith(b"\r\n")] if has_end else line.removesuffix(b"\r")
+            if len(line) <= limit:
+                text = line.decode(encoding, errors)
+                del line  # which may be long
+                yield text
+                del text
+                continue
+            while not has_end and (line := self.file.readline(_CHUNK)):
+                has_end = line.endswith(b"\n")
+            yield too_long(limit)
+
+    def chunks(self) -> Iterator[str]:
+        """Yield the text piece by piece instead, with `UNDECODABLE` in place of invalid bytes."""
+        decoder = codecs.getincrementaldecoder(self._own)(_MARK_UNDECODABLE)
+        while data := self._stream.read1():
+            yield decoder.decode(data)
+        yield decoder.decode(b"", final=True)
+
+    def size_of(self, text: str) -> int:
+        """Return the size of a text in bytes."""
+        return len(text.encode(self._own, "replace"))
+
+    def copy_to(self, target: Any) -> Any:
+        """Write the byte order mark, and return what takes the bytes of `file` that are copied.
+
+        Raises UnfitError for an encoding that may have several bytes for the same text, now or later for damage.
+        """
+        if not self._can_be_cut and not _is_wide(self._own):
+            raise UnfitError("encoding", f"convert it from {self.encoding} to UTF-8 first")
+        target.write(self._mark)
+        return target if self._can_be_cut else _Encoder(target, self._own)
+
+    def encode(self, text: str) -> bytes:
+        """Return a text in the encoding of the file. Raises UnfitError if it was damaged."""
+        try:
+            return text.encode(self._own)
+        except UnicodeEncodeError:
+            raise _damaged(self._own) from None
+
+
+class _Encoder:
+    """Takes UTF-8, and writes it in another encoding."""
+
+    def __init__(self, target: Any, encoding: str) -> None:
+        self._target = target
+        self._encoding = encoding
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._target.write(self._decoder.decode(data).encode(self._encoding))
+        except UnicodeDecodeError:  # of what stands for invalid bytes
+            raise UnfitError(
+                f"not {self._encoding}", f"it is damaged, or not all of it is {self._encoding}"
+            ) from None
+
+
+def _damaged(encoding: str) -> UnfitError:
+    return UnfitError(f"not {encoding}", f"it is damaged, or not all of it is {encoding}")
+
+
+@cache
+def _extends_ascii(encoding: str) -> bool:
+    """Return whether bytes below 128 are ASCII, and nothing is shifted: line ends have bytes of their own."""
+    plain = bytes(range(128)).replace(b"\\", b"")
+    try:
+        return plain.decode(encoding) == plain.decode("ascii") and not encoding.startswith("iso2022")
+    except UnicodeError:
+        return False
 
 
 def undecodable(encoding: str, position: str, data: bytes | None = None) -> UnfitError:
@@ -287,7 +331,7 @@ def detect_encoding(read_start: Callable[[int], bytes]) -> str:
 
 def _detect(data: bytes) -> str:
     # Legacy texts hold no NUL.
-    if data.startswith(tuple(mark for mark, _ in _BYTE_ORDER_MARKS)) or b"\0" in data or is_like_utf8(data):
+    if _mark_of(data)[0] or b"\0" in data or is_like_utf8(data):
         return "utf-8"
     if _control_share(data, len(data)) > _FEW_CONTROLS:
         return "utf-8"
@@ -296,26 +340,22 @@ def _detect(data: bytes) -> str:
 
 def check_bytes(sample: bytes) -> None:
     """Raise UnfitError unless this can be the start of a text, in whatever encoding."""
-    marked = sample.startswith(tuple(mark for mark, _ in _BYTE_ORDER_MARKS))
-    if find_kind(sample).like_text or (not marked and _control_share(sample, len(sample)) > _FEW_CONTROLS):
-        raise _not_text(sample)
+    if find_kind(sample).like_text or (
+        not _mark_of(sample)[0] and _control_share(sample, len(sample)) > _FEW_CONTROLS
+    ):
+        raise not_text(sample)
 
 
-def _actual_encoding(sample: bytes, encoding: str) -> str:
-    """Return the encoding of a byte order mark, or else the one that the user chose."""
+def _mark_of(sample: bytes) -> tuple[bytes, str]:
+    """Return the byte order mark at the start of a file and its encoding; nothing without one."""
     # No text in another encoding begins with the characters that these bytes would be.
-    return next((name for mark, name in _BYTE_ORDER_MARKS if sample.startswith(mark)), encoding)
+    return next((found for found in _BYTE_ORDER_MARKS if sample.startswith(found[0])), (b"", ""))
 
 
 def _decode_sample(sample: bytes, encoding: str) -> str:
     """Decode the start of a file, which may end inside a character."""
     decoder = codecs.getincrementaldecoder(encoding)()
     return decoder.decode(sample, final=len(sample) < SAMPLE)
-
-
-def has_single_bytes(encoding: str) -> bool:
-    """Return whether a byte below 128 always stands for the character with this number, and nothing is shifted."""
-    return _SINGLE_BYTES.fullmatch(encoding) is not None
 
 
 def _is_wide(encoding: str) -> bool:
@@ -330,21 +370,21 @@ def _control_share(data: bytes, characters: int) -> float:
 def _check_text(sample: bytes, encoding: str) -> None:
     """Raise UnfitError unless this is the start of a text in the given encoding."""
     if find_kind(sample).like_text:
-        raise _not_text(sample)
+        raise not_text(sample)
     try:
         text = _decode_sample(sample, encoding)
     except UnicodeDecodeError as error:
         # Legacy texts hold no NUL.
         if not _is_wide(encoding) and (b"\0" in sample or _control_share(sample, len(sample)) > _FEW_CONTROLS):
-            raise _not_text(sample) from None
+            raise not_text(sample) from None
         raise undecodable(encoding, f"byte {_offset(sample, error)}", sample) from None
     # In UTF-8 every control is one byte, whatever the file's own encoding is.
     share = _control_share(text.encode("utf-8", "surrogatepass"), len(text))
     if share > (_MANY_CONTROLS if encoding.startswith("utf") else _FEW_CONTROLS):
-        raise _not_text(sample)
+        raise not_text(sample)
 
 
-def _not_text(sample: bytes) -> UnfitError:
+def not_text(sample: bytes) -> UnfitError:
     """Return the error for a file of another kind, given its start."""
     kind = find_kind(sample)
     return UnfitError(kind.name, kind.advice)

@@ -1,0 +1,99 @@
+"""What is read: documents, what is skipped, and what tells how to read a file."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from simsql.documents.decoding import DETECT, MAX_DOCUMENT, detect_encoding
+
+
+class Document(NamedTuple):
+    """A text to compare. `name` and `place` never contain a NUL or a lone surrogate; `text` may."""
+
+    name: str
+    """Its id for the user: the path of a text file, or the value of the id field of a record."""
+    text: str
+    place: str
+    """Where it was read, as one printable line: `path` or `path:line`."""
+    value: str | None = None
+    """The value of the value field of a record, if it has one. Numbers and other types are written as JSON."""
+    line: int | None = None
+    """The line where a record begins; None for a whole file."""
+    path: Path | None = None
+    """The file; None for standard input."""
+    status: os.stat_result | None = None
+    """The status of the file when it was opened; None for standard input."""
+    guess: str | None = None
+    """The encoding of its file, if that is a guess, for the first document of the file."""
+
+
+class Opened(NamedTuple):
+    """What is open: a file or a stream."""
+
+    name: str
+    path: Path | None = None
+    """The file; None for standard input."""
+    status: os.stat_result | None = None
+    """The status of the file when it was opened; None for standard input."""
+
+
+class Skip(NamedTuple):
+    """A skipped document or file, and the reason.
+
+    `reason` is one of: "binary" or another kind of file, "not utf-8" (or another encoding), "empty", "too long",
+    "unreadable", "corrupt", "hidden", "excluded", "link", "special file", "not JSON", "not an object", "no field",
+    "ambiguous field", "no text", "not a string", "not a fingerprint", "not CSV", "wrong number of fields".
+    """
+
+    place: str
+    reason: str
+    detail: str
+    """What is wrong and what to do about it, on one line."""
+    line: int | None = None
+    """The line of a record; None for a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The fields and the encoding of the files, and the limit for a document."""
+
+    text_field: str = "text"
+    """The field of a JSON object, or the column of a table, that holds the text."""
+    id_field: str = "id"
+    """The field or column that names the document. Records without it are named `path:line`."""
+    encoding: str = "utf-8"
+    """A byte order mark of UTF-8, UTF-16 or UTF-32 takes precedence. `DETECT` guesses where it is not UTF-8."""
+    max_document: int = MAX_DOCUMENT
+    """Limit in bytes, after decompression, for a text, or the line or row of a record."""
+    value_field: str | None = None
+    """The field or column whose value is read beside the text, if a record has it."""
+    main_content: bool = False
+    """Whether the text of a web page is its main content, and not its source."""
+    fingerprints: Literal["hex", "decimal"] | None = None
+    """How strings are written if the text field holds fingerprints: see `spell_fingerprint`."""
+    pictures: bool = False
+    """Whether to read pictures, and nothing else."""
+    lines: bool = False
+    """Whether each line of a text, and of standard input, pipes and devices, is a document."""
+
+    def of_file(self, read_start: Callable[[int], bytes]) -> "Layout":
+        """Return the layout with the encoding of a file. `read_start` returns as many bytes as asked for."""
+        if self.encoding != DETECT:
+            return self
+        return replace(self, encoding=detect_encoding(read_start))
+
+
+def storable(name: str | os.PathLike[str]) -> str:
+    r"""Return a name that PostgreSQL and JSON can store: `\xff` for an invalid byte, `\x00` for a NUL."""
+    if isinstance(name, os.PathLike):
+        return os.fsencode(name).decode("utf-8", "backslashreplace")
+    return name.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def printable(name: str) -> str:
+    """Return a name on one line, with line ends and other controls escaped."""
+    if name.isprintable():
+        return name
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)

@@ -1,0 +1,88 @@
+"""The formats of files: each module of this folder has a list `FORMATS`, and a new format is a new module."""
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Protocol
+
+from simsql.documents.decoding import Stream, UnfitError
+from simsql.documents.document import Document, Layout, Opened, Skip, printable
+
+
+class Target(Protocol):
+    """What takes bytes."""
+
+    def write(self, data: bytes, /) -> Any:
+        """Take them."""
+
+
+class ChangedError(Exception):
+    """Raised for a file that does not have the records that it had."""
+
+
+class Format(Protocol):
+    """How files of a format are read, and copied without some of their records."""
+
+    endings: Collection[str]
+    """How the names of such files end, in lower case. Compressed files have another ending behind it."""
+    is_records: bool | None
+    """Whether a file has records, and not one text; None if only its content tells."""
+    is_text: bool = True
+    """Whether a file is decoded in the encoding of the layout."""
+    is_stream: bool = True
+    """Whether a file is read from its beginning to its end, so that it may also be compressed as a whole."""
+
+    def suits(self, ending: str, layout: Layout) -> bool:
+        """Return whether files whose names end like this have this format."""
+        return ending in self.endings and not layout.pictures
+
+    @abstractmethod
+    def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
+        """Yield a `Document` for every text and a `Skip` for everything that cannot be used.
+
+        The content of a file never makes it raise. Only failures of reading itself do
+        (`compression.READ_ERRORS`), after the documents before them.
+        """
+
+    @abstractmethod
+    def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
+        """Copy a file without the records in these lines, which ascend.
+
+        Raises UnfitError if the file cannot be copied, and ChangedError if one of the records is not there.
+        """
+
+
+class OneText(Format):
+    """A format of files that are one document."""
+
+    is_records = False
+
+    @abstractmethod
+    def text(self, stream: Stream, opened: Opened, layout: Layout) -> str:
+        """Return the text of a file. Raise UnfitError if it has none."""
+
+    def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
+        """Yield a file as one document, or as a skip."""
+        place = printable(opened.name)
+        try:
+            text = self.text(stream, opened, layout)
+        except UnfitError as unfit:
+            yield Skip(place, unfit.reason, unfit.detail)
+        else:
+            yield Document(opened.name, text, place, path=opened.path, status=opened.status)
+
+    def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:  # noqa: ARG002
+        """Raise ChangedError: the file had records when it was read."""
+        raise ChangedError
+
+
+def copy_pieces(pieces: Iterable[tuple[int, bytes]], target: Target, removed: Iterable[int]) -> None:
+    """Write the pieces of a file, numbered by the lines where they begin, without those in these lines."""
+    left = iter(removed)
+    gone = next(left, None)
+    for number, data in pieces:
+        if number == gone:
+            gone = next(left, None)
+        else:
+            target.write(data)
+    if gone is not None:
+        raise ChangedError

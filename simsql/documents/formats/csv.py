@@ -1,0 +1,219 @@
+"""Read and copy tables: CSV and TSV."""
+
+import csv
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+
+from simsql.documents.decoding import UNDECODABLE, RecordBytes, Stream, UnfitError, too_long, undecodable
+from simsql.documents.document import Document, Layout, Opened, Skip, printable
+from simsql.documents.formats import Format, Target, copy_pieces
+from simsql.documents.output_formats import DELIMITERS
+from simsql.documents.records import check_filled, find_column, find_text_column, name_of, spell_fingerprint
+
+_PIECE = 1 << 16  # bytes of a line that are read at once
+_LINE_ENDS = (b"\n", b"\r")
+
+
+class Table(Format):
+    """Rows, the first of which names the columns.
+
+    The place of a row is the line where it begins. Rows without an id are named after their place. Quoting is
+    strict, because a stray quote would silently swallow the rows after it.
+    """
+
+    is_records = True
+
+    def __init__(self, ending: str, delimiter: str) -> None:
+        self.endings = (ending,)
+        self.delimiter = delimiter
+
+    def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
+        """Yield the text column of each row. Skip single rows that are unfit."""
+        name, path, status = opened
+        shown = printable(name)
+        try:
+            rows = Rows(RecordBytes(stream, layout.encoding), self.delimiter, layout.max_document)
+            header: list[str] = []
+            while not header:
+                header = rows.next()
+            text_column = find_text_column(header, layout.text_field, "header")
+            id_column = find_column(header, layout.id_field, "--id-field")
+            value_column = find_column(header, layout.value_field, "--keep-field")
+        except StopIteration:
+            yield Skip(shown, "empty", "no header row: the first row of a CSV file must name its columns")
+            return
+        except UnfitError as unfit:
+            yield Skip(shown, unfit.reason, unfit.detail)
+            return
+        while True:
+            number = rows.number + 1
+            try:
+                row = rows.next()
+                if not row:
+                    continue
+                _check_width(row, len(header))
+                text = row[text_column]
+                check_filled(text)
+                if layout.fingerprints:
+                    text = spell_fingerprint(text, layout)
+            except StopIteration:
+                return
+            except UnfitError as unfit:
+                yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail, number)
+            else:
+                place = f"{shown}:{number}"
+                label = name_of(None if id_column is None else row[id_column], f"{name}:{number}")
+                value = None if value_column is None else name_of(row[value_column]) or None
+                del row
+                yield Document(label, text, place, value, number, path, status)
+                del text
+
+    def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
+        """Copy all other rows byte for byte."""
+        data = RecordBytes(stream, layout.encoding)
+        target = data.copy_to(target)
+        row = bytearray()
+
+        def take(line: bytes) -> None:
+            row.extend(line)
+            if len(row) > layout.max_document + 2:  # with its end; no document, so it stays
+                target.write(bytes(row))
+                row.clear()
+
+        rows = Rows(data, self.delimiter, layout.max_document, take)
+
+        def pieces() -> Iterator[tuple[int, bytes]]:
+            with suppress(StopIteration):
+                while True:
+                    number = rows.number + 1
+                    with suppress(UnfitError):
+                        rows.next()
+                    yield number, bytes(row)
+                    row.clear()
+
+        copy_pieces(pieces(), target, removed)
+
+
+def _check_width(row: list[str], width: int) -> None:
+    # An unquoted delimiter cuts a text in two; empty fields at the end of a row do no harm.
+    if len(row) < width or any(row[width:]):
+        raise UnfitError(
+            "wrong number of fields", f"{len(row)} fields, but the header has {width}: check the quoting"
+        )
+
+
+class Rows:
+    """The rows of a table. A row that is too long is never held in memory."""
+
+    def __init__(
+        self, data: RecordBytes, delimiter: str, limit: int, take: Callable[[bytes], None] | None = None
+    ) -> None:
+        # One limit for the whole process, 128 KB unless raised: documents are longer than that.
+        csv.field_size_limit(sys.maxsize)
+        self.number = 0
+        """Number of the last line that was read, starting at 1."""
+        self._data = data
+        lines = _iter_lines(data, limit)
+        self._lines = map(partial(_tell, take), lines) if take else lines
+        self._delimiter = delimiter
+        self._limit = self._left = limit
+        self._rows = csv.reader(self._iterate(), delimiter=delimiter, strict=True)
+
+    def next(self) -> list[str]:
+        """Return the next row, empty for a blank line. After an unfit row, the next call continues behind it.
+
+        Raises StopIteration after the last row.
+        """
+        self._left = self._limit
+        try:
+            row = next(self._rows)
+        except csv.Error as error:
+            message = str(error)
+            if message == "unexpected end of data":
+                message = "a quote is never closed"
+            raise UnfitError("not CSV", f"{printable(message)}: check the quoting") from None
+        except UnfitError:
+            self._rows = csv.reader(self._iterate(), delimiter=self._delimiter, strict=True)
+            raise
+        for number, field in enumerate(row, 1):
+            if UNDECODABLE in field:
+                raise undecodable(self._data.encoding, f"field {number}")
+        return row
+
+    def _iterate(self) -> Iterator[str]:
+        """Yield lines for the csv module. Raise UnfitError at the end of a row that is too long."""
+        for line in self._lines:
+            before = self._left
+            self.number += 1
+            self._left -= len(line)
+            # The end of a line does not count where the row ends with it.
+            if self._left < 0 and self._left < len(line.rstrip(b"\r\n")) - len(line):
+                # A row that did not end with the line before goes on within quotes.
+                self._pass_over(line, IN_QUOTES if before < self._limit else BEFORE_FIELD)
+                raise too_long(self._limit)
+            yield self._data.decode(line)
+            del line
+
+    def _pass_over(self, line: bytes, state: int) -> None:
+        """Skip to the end of a row, given the beginning of a line and the state of the row there."""
+        while line:
+            # Maybe a part of a line, which ends within a character: what tells the state is ASCII.
+            state = pass_over_fields(line.decode("latin-1"), self._delimiter, state)
+            has_end = line.endswith(_LINE_ENDS)
+            if has_end and state != IN_QUOTES:
+                return
+            line = next(self._lines, b"")
+            self.number += has_end and line != b""
+
+
+def _tell(take: Callable[[bytes], None], line: bytes) -> bytes:
+    take(line)
+    return line
+
+
+def _iter_lines(data: RecordBytes, limit: int) -> Iterator[bytes]:
+    """Yield lines with their ends, which the csv module tells from others. Longer ones come in pieces."""
+    rest = bytearray()
+    while piece := data.file.read1(_PIECE):
+        rest += piece
+        if b"\n" in piece or b"\r" in piece or len(rest) > limit:
+            *lines, last = bytes(rest).splitlines(keepends=True)
+            yield from lines
+            rest = bytearray(last)
+            # What follows a carriage return may belong to it.
+            if last.endswith(b"\n") or (len(last) > limit and not last.endswith(b"\r")):
+                yield last
+                rest.clear()
+    yield from bytes(rest).splitlines(keepends=True)
+
+
+# The states of a row: before a field, in an unquoted field, in a quoted field, behind a quote that ends the field
+# unless another quote follows, and behind an error, after which the csv module drops the line.
+BEFORE_FIELD, _WITHOUT_QUOTES, IN_QUOTES, _BEHIND_QUOTE, _REFUSED = range(5)
+
+
+def pass_over_fields(text: str, delimiter: str, state: int) -> int:
+    """Return the state of a row at the end of a text, as the csv module reads it."""
+    place = 0
+    while place < len(text):
+        if state == IN_QUOTES:
+            place = text.find('"', place) + 1
+            if not place:
+                return state
+            state = _BEHIND_QUOTE
+        elif text[place] == '"' and state in (BEFORE_FIELD, _BEHIND_QUOTE):
+            place += 1
+            state = IN_QUOTES
+        elif state == _REFUSED or (state == _BEHIND_QUOTE and text[place] not in (delimiter, "\r", "\n")):
+            return _REFUSED
+        else:
+            place = text.find(delimiter + '"', place) + 1
+            if not place:
+                return BEFORE_FIELD if text.endswith(delimiter) else _WITHOUT_QUOTES
+            state = BEFORE_FIELD
+    return state
+
+
+FORMATS = [Table(ending, delimiter) for ending, delimiter in DELIMITERS.items()]

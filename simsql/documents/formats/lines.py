@@ -1,0 +1,44 @@
+"""Read lines, each of which is a text."""
+
+from collections.abc import Iterable, Iterator
+
+from simsql.documents.decoding import RecordBytes, Stream, UnfitError
+from simsql.documents.document import Document, Layout, Opened, Skip, printable
+from simsql.documents.formats import Format, Target, copy_pieces
+from simsql.documents.records import Record, read_each
+
+
+class Lines(Format):
+    """Lines without their line ends, also blank ones. A subclass says what is in them."""
+
+    endings: tuple[str, ...] = ()
+    is_records = True
+
+    def parse(self, line: str, layout: Layout) -> Record | None:  # noqa: ARG002
+        """Return the record in a line; None for a line without one. Raise UnfitError for a bad one."""
+        return "", line, None
+
+    def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
+        """Yield the document in each line."""
+        try:
+            data = RecordBytes(stream, layout.encoding)
+        except UnfitError as unfit:
+            yield Skip(printable(opened.name), unfit.reason, unfit.detail)
+        else:
+            yield from read_each(data.lines(layout.max_document), data.encoding, opened, layout, self.parse)
+
+    def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
+        """Copy all other lines byte for byte."""
+        data = RecordBytes(stream, layout.encoding)
+
+        def pieces() -> Iterator[tuple[int, bytes]]:
+            number = 1
+            while line := data.file.readline(layout.max_document + 2):
+                yield number, line
+                number += line.endswith(b"\n")
+
+        copy_pieces(pieces(), data.copy_to(target), removed)
+
+
+LINES = Lines()
+FORMATS = [LINES]

@@ -1,0 +1,342 @@
+"""Read, copy and write Parquet files, a few rows at a time.
+
+Rows are numbered from 1, as lines are. Row groups are read on their own: damage to one costs no others.
+"""
+
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from simsql.documents.decoding import Stream, UnfitError, too_long
+from simsql.documents.document import Document, Layout, Opened, Skip, printable
+from simsql.documents.formats import ChangedError, Format, Target
+from simsql.documents.output import open_binary_output
+from simsql.documents.records import check_filled, find_column, find_text_column, name_of, spell_fingerprint
+from simsql.errors import UsageError, missing_package
+
+_BUFFER = 1 << 18  # bytes of a column that are read at once
+# Of a batch. A value of a dictionary takes no room in the file, but each row has a copy of it.
+_LEAST_ROWS, _MOST_ROWS = 16, 256
+_BATCH = 1 << 21  # bytes of texts in a batch
+_TEXTS = {"null", "string", "large_string", "string_view", "binary", "large_binary", "binary_view"}
+_WIDEST = 4  # bytes of a character
+_HELD = 1 << 26  # bytes of rows that are copied at once
+_GROUP = 1 << 15  # rows that are written at once
+
+
+class Parquet(Format):
+    """Rows of Parquet files, which have to be files: they are not read from their beginning to their end.
+
+    A row without an id is named after its place. An id that is not a string is written as JSON, or as a string if
+    JSON does not have its type.
+    """
+
+    endings = (".parquet",)
+    is_records = True
+    is_text = is_stream = False
+
+    def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
+        """Yield the text column of each row. Skip unfit rows, and the rest of a damaged row group."""
+        shown = printable(opened.name)
+        try:
+            table = _Table(stream, layout)
+        except UnfitError as unfit:
+            yield Skip(shown, unfit.reason, unfit.detail)
+            return
+        for group in table.groups:
+            number, end = group.first, group.first + group.rows
+            try:
+                for batch in table.batches(group, table.columns):
+                    if number + batch.num_rows > end:
+                        break
+                    yield from table.documents(batch, number, opened)
+                    number += batch.num_rows
+                    del batch
+                else:
+                    # Of a damaged page that holds another number of values, Arrow says nothing.
+                    if number == end:
+                        continue
+                damage = _damaged(ValueError("its pages hold more or fewer rows than its metadata says"))
+            except parquet_errors() as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise
+                damage = _damaged(error)
+            yield Skip(shown, "corrupt", f"rows {number + 1:,} to {max(end, number + 1):,}: {damage.detail}")
+
+    def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
+        """Copy all other rows: values, order, schema and metadata stay, and row groups that are not large."""
+        table = _Table(stream, layout)
+        left = iter(removed)
+        gone = next(left, None)
+        try:
+            with table.writing(target) as writer:
+                for group in table.groups:
+                    kept: list[Any] = []
+                    number = group.first
+                    for batch in table.batches(group):
+                        start, end = number, number + batch.num_rows
+                        # pyarrow cannot filter all types, but it can cut all.
+                        while gone is not None and gone <= end:
+                            kept.append(batch.slice(number - start, gone - 1 - number))
+                            number, gone = gone, next(left, None)
+                        kept.append(batch.slice(number - start, end - number))
+                        number = end
+                        if sum(each.nbytes for each in kept) > _HELD:
+                            table.write(writer, kept)
+                            kept = []
+                    if number != group.first + group.rows:
+                        raise ChangedError
+                    table.write(writer, kept)
+        except parquet_errors() as error:
+            raise _damaged(error) from None
+        if gone is not None:
+            raise ChangedError
+
+
+class _RowGroup(NamedTuple):
+    """Where a row group is, and its size."""
+
+    number: int
+    first: int
+    """The number of rows before it in the file."""
+    rows: int
+    size: int
+    """Bytes of all columns before they are compressed."""
+
+
+class _Table:
+    """An open Parquet file. Raises UnfitError if it is damaged or has no column of texts."""
+
+    def __init__(self, stream: Stream, layout: Layout) -> None:
+        self._arrow, parquet = import_parquet()
+        self._layout = layout
+        file = stream.source
+        try:
+            if not file.seek(0, io.SEEK_END):
+                raise UnfitError("empty", "the file is empty")
+            # Without pre_buffer, a column of a row group is read page by page and not at once.
+            self.file = parquet.ParquetFile(
+                self._arrow.PythonFile(file, mode="r"),
+                buffer_size=_BUFFER,
+                pre_buffer=False,
+                page_checksum_verification=True,
+            )
+            schema = self.file.schema_arrow
+            text = find_text_column(schema.names, layout.text_field, "file")
+            kind = schema.field(text).type
+            while self._arrow.types.is_dictionary(kind):
+                kind = kind.value_type
+            if not layout.fingerprints and str(kind) not in _TEXTS:
+                what = f"the column {layout.text_field!r} is {kind}: choose another with --text-field"
+                raise UnfitError("not a string", what)
+            self._identity = find_column(schema.names, layout.id_field, "--id-field")
+            self._value = find_column(schema.names, layout.value_field, "--keep-field")
+            wanted = [position for position in (text, self._identity, self._value) if position is not None]
+            self.columns = [schema.names[position] for position in dict.fromkeys(wanted)]
+            self.groups: list[_RowGroup] = []
+            first = 0
+            for number in range(self.file.metadata.num_row_groups):
+                group = self.file.metadata.row_group(number)
+                # The size of all columns. To ask for a single one ends the process if the file is damaged there.
+                rows, size = max(group.num_rows, 0), max(group.total_byte_size, 0)
+                self.groups.append(_RowGroup(number, first, rows, size))
+                first += rows
+        except parquet_errors() as error:
+            raise _damaged(error) from None
+
+    def batches(self, group: _RowGroup, columns: Sequence[str] | None = None) -> Iterator[Any]:
+        """Yield the rows of a row group, a few at a time: these columns of them, or all."""
+        size = group.rows * _BATCH // max(group.size, 1)
+        size = min(max(size, _LEAST_ROWS), _MOST_ROWS)
+        return self.file.iter_batches(  # type: ignore[no-any-return]
+            size, row_groups=[group.number], columns=columns, use_threads=False
+        )
+
+    def documents(self, batch: Any, number: int, opened: Opened) -> Iterator[Document | Skip]:
+        """Yield the documents in a batch, which has so many rows before it."""
+        layout = self._layout
+        name, path, status = opened
+        shown = printable(name)
+        texts = _texts(self._arrow, batch.column(layout.text_field))
+        nothing = [None] * len(texts)
+        ids = nothing if self._identity is None else _names(self._arrow, batch.column(layout.id_field))
+        values = nothing if self._value is None else _names(self._arrow, batch.column(layout.value_field))
+        for found, identity, value in zip(texts, ids, values, strict=True):
+            number += 1
+            try:
+                text = _fit(found, layout)
+            except UnfitError as unfit:
+                yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail, number)
+            else:
+                label = identity or f"{name}:{number}"
+                yield Document(label, text, f"{shown}:{number}", value or None, number, path, status)
+
+    def writing(self, target: Target) -> AbstractContextManager[Any]:
+        """Return a writer for the same columns, in a context."""
+        file = self.file
+        columns = [file.schema.column(position) for position in range(len(file.schema))]
+        # The compression of the texts, which are most of a corpus.
+        position = [column.path for column in columns].index(self._layout.text_field)
+        used: str = file.metadata.row_group(0).column(position).compression
+        return _writing(
+            target,
+            file.schema_arrow,
+            compression={"UNCOMPRESSED": "none", "LZ4_RAW": "lz4"}.get(used, used.lower()),
+            use_deprecated_int96_timestamps="INT96" in {column.physical_type for column in columns},
+            use_compliant_nested_type=False,  # the names of the file
+            store_schema=b"ARROW:schema" in (file.metadata.metadata or {}),
+        )
+
+    def write(self, writer: Any, batches: Sequence[Any]) -> None:
+        """Write rows as a row group."""
+        if rows := sum(batch.num_rows for batch in batches):
+            writer.write_table(self._arrow.Table.from_batches(batches), row_group_size=rows)
+
+
+class ParquetOutput:
+    """A file of rows, which are written in row groups."""
+
+    def __init__(self, writer: Any, file: Any) -> None:
+        self._writer = writer
+        self._file = file
+        self._rows: list[Mapping[str, Any]] = []
+
+    def write(self, rows: list[Mapping[str, Any]]) -> None:
+        """Write rows. Raises SimsqlError if that fails."""
+        self._rows += rows
+        if len(self._rows) >= _GROUP:
+            self._write_group()
+
+    def flush(self) -> None:
+        """Write what is left, and the end of the file. Raises SimsqlError if that fails."""
+        self._write_group()
+        self._writer.close()
+        self._file.flush()
+
+    def _write_group(self) -> None:
+        arrow, _ = import_parquet()
+        self._writer.write_table(arrow.Table.from_pylist(self._rows, self._writer.schema))
+        self._rows = []
+
+
+def check_parquet() -> None:
+    """Raise UsageError if pyarrow is not installed."""
+    try:
+        import_parquet()
+    except UnfitError as missing:
+        raise UsageError(missing.detail) from None
+
+
+@contextmanager
+def open_parquet_output(path: Path, columns: Mapping[str, str]) -> Iterator[ParquetOutput]:
+    """Open a file for rows, as `open_output`, given the name and the type of each column."""
+    arrow, _ = import_parquet()
+    schema = arrow.schema(columns.items())
+    with open_binary_output(path) as file, _writing(file, schema, store_schema=False) as writer:
+        yield ParquetOutput(writer, file)
+
+
+@contextmanager
+def _writing(target: Target, schema: Any, **options: Any) -> Iterator[Any]:
+    """Yield a `ParquetWriter` for a target. After an error, it writes nothing more."""
+    _, parquet = import_parquet()
+    file = _Target(target)
+    writer = parquet.ParquetWriter(file, schema, **options)
+    try:
+        yield writer
+    except BaseException:
+        # Otherwise it would write the end whenever it is collected, to a target that is closed by then.
+        file.target = None
+        with suppress(Exception):
+            writer.close()
+        raise
+    writer.close()
+
+
+class _Target(io.RawIOBase):
+    """A target as a file."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self.target: Target | None = target
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if self.target:
+            self.target.write(bytes(data))
+        return len(data)
+
+
+@cache
+def import_parquet() -> tuple[Any, Any]:
+    """Return pyarrow and its module for Parquet. Raise UnfitError if it is not installed."""
+    try:
+        import pyarrow  # noqa: PLC0415 - an extra
+        from pyarrow import parquet  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise UnfitError("Parquet", str(missing_package("Parquet", "pyarrow"))) from None
+    return pyarrow, parquet
+
+
+def parquet_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of pyarrow for files that are damaged, or that it cannot read."""
+    arrow, _ = import_parquet()
+    # A damaged length asks for more memory than there is, and a damaged name is not UTF-8.
+    return (OSError, MemoryError, UnicodeDecodeError, arrow.ArrowException)
+
+
+def _damaged(error: Exception) -> UnfitError:
+    said = printable(" ".join(str(error).split()))
+    return UnfitError("corrupt", f"the file is damaged, truncated, or of a kind that cannot be read: {said}")
+
+
+def _texts(arrow: Any, column: Any) -> list[Any]:
+    """Return texts, and bytes where they may not be UTF-8."""
+    try:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    except UnicodeDecodeError:
+        if arrow.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        return column.cast(arrow.large_binary()).to_pylist()  # type: ignore[no-any-return]
+
+
+def _fit(text: Any, layout: Layout) -> str:
+    """Return a text. Raise UnfitError for what is none."""
+    if text is None:
+        raise UnfitError("no text", f"the column {layout.text_field!r} is null")
+    if layout.fingerprints:
+        return spell_fingerprint(text, layout)
+    if isinstance(text, bytes):
+        try:
+            text = text.decode()
+        except UnicodeDecodeError as error:
+            where = f"byte {error.start} of the column {layout.text_field!r}"
+            raise UnfitError("not utf-8", f"{where} is not UTF-8") from None
+    if len(text) * _WIDEST > layout.max_document and len(text.encode()) > layout.max_document:
+        raise too_long(layout.max_document)
+    check_filled(text)
+    return str(text)
+
+
+def _names(arrow: Any, column: Any) -> list[str]:
+    """Return values as names, empty for null."""
+    types = arrow.types
+    kind = column.type
+    if types.is_temporal(kind) or types.is_decimal(kind):
+        if types.is_timestamp(kind) and kind.tz:
+            column = column.cast(arrow.timestamp(kind.unit))  # UTC
+        column = column.cast(arrow.string())
+    try:
+        values = column.to_pylist()
+    except UnicodeDecodeError:
+        values = _texts(arrow, column)
+    named = (value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value for value in values)
+    return list(map(name_of, named))
+
+
+FORMATS = [Parquet()]

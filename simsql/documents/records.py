@@ -1,0 +1,103 @@
+"""What all formats of records share: fields, ids and values."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from simsql.documents.decoding import UNDECODABLE, UnfitError, undecodable
+from simsql.documents.document import Document, Layout, Opened, Skip, printable, storable
+
+Record = tuple[str, str, str | None]
+"""The id, empty without one, the text, and the value."""
+
+
+def read_each(
+    lines: Iterable[str | UnfitError],
+    encoding: str,
+    opened: Opened,
+    layout: Layout,
+    parse: Callable[[str, Layout], Record | None],
+) -> Iterator[Document | Skip]:
+    """Yield the document in each line. Skip single lines that are unfit.
+
+    `parse` returns the record in a line, or None for a line without one, and may raise UnfitError.
+    """
+    name, path, status = opened
+    shown = printable(name)
+    for number, line in enumerate(lines, 1):
+        try:
+            if isinstance(line, UnfitError):
+                raise line
+            if UNDECODABLE in line:
+                raise undecodable(encoding, f"column {line.index(UNDECODABLE) + 1}")
+            record = parse(line, layout)
+        except UnfitError as unfit:
+            yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail, number)
+        else:
+            del line  # which may be long, and what is made of it goes on without it
+            if record:
+                identity, text, value = record
+                del record
+                yield Document(
+                    identity or f"{name}:{number}", text, f"{shown}:{number}", value, number, path, status
+                )
+                del text
+
+
+def check_filled(text: str) -> None:
+    """Raise UnfitError for a text of white space."""
+    if not text or text.isspace():
+        raise UnfitError("empty", "the text is empty" if not text else "the text is only white space")
+
+
+def spell_fingerprint(value: Any, layout: Layout) -> str:
+    """Return a fingerprint as 16 hexadecimal digits. The layout says how strings are written.
+
+    Raise UnfitError for anything else.
+    """
+    from simsql.arrays.checks import one_fingerprint  # noqa: PLC0415 - commands start before numpy is there
+
+    is_decimal = layout.fingerprints == "decimal"
+    try:
+        number = one_fingerprint(int(value) if is_decimal and isinstance(value, str) else value)
+    except (TypeError, ValueError):
+        strings = "a decimal" if is_decimal else "16 hexadecimal digits, or --fingerprint-field NAME=decimal"
+        raise UnfitError(
+            "not a fingerprint", f"the field {layout.text_field!r} is {value!r:.40}: expected 64 bits: {strings}"
+        ) from None
+    return f"{number:016x}"
+
+
+def name_of(identity: Any, fallback: str = "") -> str:
+    """Return an id, or any other value of a record, as a name; the fallback for null and for an empty string."""
+    if identity is None or identity == "":
+        return fallback
+    if type(identity) is int:  # the common case; JSON would say the same ten times slower
+        return str(identity)
+    if not isinstance(identity, str):
+        identity = json.dumps(identity, ensure_ascii=False, default=str)
+    return storable(identity)
+
+
+def missing_field(field: str, owner: str, names: Sequence[str], limit: int = 8) -> UnfitError:
+    """Return the error for a missing field, which lists at most `limit` of the names that exist instead."""
+    shown = ", ".join(repr(name) if len(name) <= 40 else f"{name[:40]!r}..." for name in names[:limit])
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    there = f"has {shown}{more}; choose with --text-field" if names else "is empty"
+    return UnfitError("no field", f"{field!r} is missing: the {owner} {there}")
+
+
+def find_text_column(names: Sequence[str], field: str, owner: str) -> int:
+    """Return the position of the column of texts. Raise UnfitError without it, or if several have its name."""
+    column = find_column(names, field, "--text-field")
+    if column is None:
+        raise missing_field(field, owner, names)
+    return column
+
+
+def find_column(names: Sequence[str], field: str | None, option: str) -> int | None:
+    """Return the position of a column; None without it. Raise UnfitError if several have this name."""
+    if field is not None and names.count(field) > 1:
+        again = f"{names.count(field)} columns are called {field!r}: rename them, or choose another with {option}"
+        raise UnfitError("ambiguous field", again)
+    return names.index(field) if field is not None and field in names else None
