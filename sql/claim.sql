@@ -82,9 +82,14 @@ $$;
 -- know. A role that can read the column learns no more from the key than which fingerprints are being
 -- claimed. The input hashed with the secret always has the same length, and only a part of each hash under
 -- the key is visible. So a plain hash of both, one after the other, is as safe as HMAC.
+--
+-- Whoever reads a key keeps loaders (see unique.sql) from the table until the end of the transaction. It is here because
+-- a claim of 0.2.0 that runs on during an upgrade reads this view as the upgrade has replaced it: the upgrade waits for
+-- transactions that have read it before.
 CREATE OR REPLACE VIEW simsql._claim_keys WITH (security_barrier) AS
 SELECT r.id AS index_id,
-       pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid) || pg_catalog.int4send(r.id)) AS key,
+       CASE WHEN pg_catalog.pg_advisory_xact_lock_shared(simsql._loader_lock(r.table_id)) IS NOT NULL
+            THEN pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid) || pg_catalog.int4send(r.id)) END AS key,
        r.table_id, r.column_name, r.distance, r.scope_columns, r.is_default
   FROM simsql.registry AS r
   JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()

@@ -49,6 +49,7 @@
 \ir pairs.sql
 \ir near_many.sql
 \ir near_wide.sql
+\ir unique.sql
 \ir claim.sql
 \ir clusters.sql
 \ir load.sql

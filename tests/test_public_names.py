@@ -131,6 +131,7 @@ def test_the_public_functions_of_the_database_can_be_called(server):
         assert call(database.change_storage, engine, "article", "expression") == 2
         call(database.alter_index, engine, "article", sources={"body": 1})
         call(database.set_default_index, engine, "article", "fingerprint")
+        assert not list(call(database.load_unique, engine, "article", [], id_column="id", text_column="body"))
         call(database.maintain, engine)
         assert not call(database.install_schema, engine)
         assert call(database.uninstall_schema, engine, drop_indexes=True)

@@ -92,6 +92,7 @@ MEANINGS = {
     "--drop-similarity": Meaning(
         "SHARE", "Drop texts that are at least this similar to one that is kept (--similarity to 1)"
     ),
+    "--dry-run": Meaning(None, "Only decide, and exit with code 3 if something would be left out"),
     "--encode": Meaning(
         "|".join(Encode),
         "Print fingerprints as unsigned decimals, 16 hex digits, signed bigints, or 64 bits, highest first",
@@ -168,10 +169,10 @@ MEANINGS = {
     "--recipe": Meaning("RECIPE", "Make fingerprints with this recipe: an id, a known name, or a file"),
     "--report": Meaning("FILE", "Write a page to look at the clusters and their texts in a browser"),
     "--repair": Meaning(None, "Repair the faults of a table; writers to it wait until it is done"),
-    "--replace": Meaning(None, "Replace the table of --into, if this command has created it before"),
+    "--replace": Meaning(None, "Replace what is there"),
     "--rows": Meaning("N", "Plan for this many fingerprints (0 or more)"),
     "--sample": Meaning("ROWS", "Compare this many rows, from random pages; 0 for all rows"),
-    "--scope": Meaning("COLUMN=VALUE", "Search within this scope; repeat for each scope column of the index"),
+    "--scope": Meaning("COLUMN=VALUE", "Work within this scope; repeat for each scope column of the index"),
     "--scope-column": Meaning(
         "COLUMN", "Search only among rows with the same value of this column; may be repeated"
     ),
@@ -198,6 +199,10 @@ MEANINGS = {
         None, "Compute the fingerprints of a sample of the rows again from their texts, and compare them, too"
     ),
     "--time-limit": Meaning("TIME", "Stop after this time, such as 90s, 10min or 2h; the next call goes on"),
+    "--unique": Meaning(
+        None,
+        "Load only documents without a near-duplicate in the table or before them, and list the others",
+    ),
     "--where": Meaning("SQL", "Decide only about the rows that meet this condition"),
     "--workers": Meaning(
         "N", "Compute fingerprints in up to this many processes (1 or more); by default, one per core"

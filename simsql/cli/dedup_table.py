@@ -23,7 +23,9 @@ def dedup_table_command(
     text_column: Annotated[str, option("--text-column")],
     sketch_column: Annotated[str | None, option("--sketch-column", "; by default sketch, if there is one")] = None,
     into: Annotated[str | None, option("--into", ": the key of each row, and that of the row to keep")] = None,
-    replace: Annotated[bool, option("--replace")] = False,
+    replace: Annotated[
+        bool, option("--replace", ": the table of --into, if this command has created it before")
+    ] = False,
     scope_column: Annotated[list[str] | None, option("--scope-column")] = None,
     all_scopes: Annotated[bool, option("--all-scopes")] = False,
     where: Annotated[str | None, option("--where", ", such as \"lang = 'en'\"")] = None,

@@ -1,32 +1,46 @@
 """`simsql load` and `simsql backfill`: rows with fingerprints, from files and for texts that are there."""
 
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from simsql.cli._app import command
 from simsql.cli._database import Working
 from simsql.cli._options import (
+    Formatted,
     IndexedColumn,
     Paths,
     Reading,
     RecipeName,
+    ScopeValues,
     SketchColumn,
     SketchedColumn,
     SourceColumns,
     TableName,
     Workers,
+    distance_option,
     number_option,
     option,
+    parse_scope,
     parse_sketched,
     parse_sources,
+    path_option,
+    share_option,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import count_skips, print_skips, print_summary
-from simsql.database import SearchIndex
-from simsql.documents import Layout
-from simsql.documents.loading import load_documents
-from simsql.errors import UsageError
+from simsql.database import SearchIndex, load_unique
+from simsql.database.unique import Decision
+from simsql.documents import STDOUT, Layout, Outputs, format_rows, open_output
+from simsql.documents.loading import load_documents, new_documents
+from simsql.documents.output_formats import Column, Format, choose_format, format_of_file, print_rows
+from simsql.errors import SimsqlError, UsageError
 from simsql.processes import usable_cores
 
 
@@ -45,6 +59,73 @@ class _Reading(Reading):
         )
 
 
+_LEFT_OUT = (*map(Column, ("id", "place", "kept")), Column("distance", "number"), Column("similarity", "number"))
+_ONLY_UNIQUE = "; only with --unique"
+_FOUND = 3  # the exit code of --dry-run for documents that would be left out
+
+
+@dataclass(frozen=True)
+class _Unique:
+    """The options of --unique."""
+
+    unique: Annotated[bool, option("--unique")] = False
+    distance: Annotated[int | None, distance_option(f"{_ONLY_UNIQUE}, by default 12")] = None
+    similarity: Annotated[float | None, share_option("--similarity", f"{_ONLY_UNIQUE}, by default 0.6")] = None
+    scope: ScopeValues = None
+    replace: Annotated[bool, option("--replace", f": rows whose id comes with another text{_ONLY_UNIQUE}")] = False
+    dry_run: Annotated[bool, option("--dry-run", _ONLY_UNIQUE)] = False
+    batch: Annotated[int | None, number_option("--batch", f"{_ONLY_UNIQUE}, by default 500", least=1)] = None
+    output: Annotated[Path | None, path_option("--output")] = None
+    form: Formatted = None
+
+    def check(self, *, has_fingerprints: bool) -> None:
+        """Raise UsageError for options that do not fit each other."""
+        given = [found.name for found in fields(self) if getattr(self, found.name) not in (found.default, [])]
+        if given and not self.unique:
+            flag = "format" if given[0] == "form" else given[0].replace("_", "-")
+            raise UsageError(f"--{flag} needs --unique")
+        if self.unique and has_fingerprints:
+            raise UsageError("--unique compares texts: leave out --fingerprint-field")
+        if self.is_in_file and self.form is Format.TABLE:
+            raise UsageError("--format table is for stdout: write JSON lines, CSV or TSV into a file")
+
+    @property
+    def is_in_file(self) -> bool:
+        """Whether a file receives the documents that are left out."""
+        return self.output not in (None, STDOUT)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments for `load_unique`."""
+        given: dict[str, Any] = {
+            "distance": self.distance,
+            "similarity": self.similarity,
+            "batch_rows": self.batch,
+        }
+        given |= {"scope": parse_scope(self.scope), "replace": self.replace, "dry_run": self.dry_run}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def write(self, decisions: Iterable[Decision]) -> Counter[str]:
+        """Write the documents that are left out, and count all."""
+        counts: Counter[str] = Counter()
+
+        def rows() -> Iterator[tuple[Any, ...]]:
+            for one in decisions:
+                counts[one.outcome] += 1
+                counts["without words"] += not one.has_fingerprint and one.outcome in ("loaded", "replaced")
+                if one.outcome == "left out":
+                    similarity = round(one.similarity or 0, 6)
+                    yield one.document.id, one.document.place, one.kept, one.distance, similarity
+
+        if self.output is None or self.output == STDOUT:
+            print_rows(choose_format(self.form), _LEFT_OUT, rows())
+        else:
+            form = self.form or format_of_file(self.output)
+            with open_output(self.output) as file:
+                for line in format_rows(form, [column.name for column in _LEFT_OUT], rows()):
+                    file.write(line)
+        return counts
+
+
 @command("load")
 def load_command(
     *,
@@ -57,13 +138,15 @@ def load_command(
     recipe: RecipeName = None,
     reading: _Reading,
     workers: Workers = None,
+    deciding: _Unique,
     run: Working,
 ) -> None:
     """Load documents and their fingerprints into a table.
 
     Add one row per document, or none if the load fails. Fingerprints follow the recipe of the table's index, which
     stays up to date. Documents that cannot be read are skipped, counted and listed in the summary on stderr, as
-    are those whose id the table already has, if the id column has a unique index.
+    are those whose id the table already has, if the id column has a unique index. With --unique, commit each
+    batch, and list the documents that are left out, with the row in whose favour.
     """
     has_fingerprints = reading.fingerprint_field is not None
     if has_fingerprints and (text_column or sketch_column or recipe or reading.text_field != "text"):
@@ -71,35 +154,54 @@ def load_command(
             "--fingerprint-field reads no texts: leave out --text-field, --text-column, --sketch-column and"
             " --recipe"
         )
-    reader, made_by = reading.open(paths), parse_recipe(recipe)
+    deciding.check(has_fingerprints=has_fingerprints)
+    if deciding.unique and not (id_column and text_column):
+        raise UsageError("--unique compares texts and names rows by ids: give --id-column and --text-column")
+    reader = reading.open(paths, outputs=Outputs({"--output": deciding.output}))
+    shared: dict[str, Any] = {"column": column, "sketch_column": sketch_column, "recipe": parse_recipe(recipe)}
+    shared |= {"id_column": id_column, "text_column": text_column, "workers": workers or usable_cores()}
     stages = run.stages()
     has_url = run.url() is not None
     with ExitStack() as stack:
         with stages.stage("connect" if has_url else "start the server"):
             engine = stack.enter_context(run.open())
-            connection = stack.enter_context(engine.connect())
-        summary = load_documents(
-            connection,
-            reader,
-            table,
-            stages,
-            id_column=id_column,
-            text_column=text_column,
-            column=column,
-            sketch_column=sketch_column,
-            recipe=made_by,
-            workers=workers or usable_cores(),
-            fingerprints=has_fingerprints,
-        )
-        with stages.stage("commit"):
-            connection.commit()
+        if deciding.unique:
+            # A progress bar would break up the lines of the output.
+            shown = deciding.is_in_file or not sys.stdout.isatty()
+            with stages.stage("read, compare, load", reader.bytes_total, shown=shown) as report:
+                documents = new_documents(reader, report)
+                counts = deciding.write(
+                    load_unique(engine, table, documents, **shared, **deciding.arguments(), waits=run.remark)
+                )
+        else:
+            with engine.connect() as connection:
+                summary = load_documents(
+                    connection, reader, table, stages, **shared, fingerprints=has_fingerprints
+                )
+                with stages.stage("commit"):
+                    connection.commit()
+            counts = Counter({"loaded": summary.documents, "without words": summary.without_fingerprint})
     stages.add_stage("disconnect" if has_url else "stop the server")
+    if deciding.unique and not counts:
+        raise SimsqlError(reader.nothing_found())
     print_skips(reader.skips, run.console)
-    counts = [("documents", summary.documents)]
-    if summary.without_fingerprint:
-        counts.append(("  without words: no fingerprint", summary.without_fingerprint))
-    print_summary([*counts, *count_skips(reader.skips)], stages, run.console)
+    print_summary([*_lines(counts, deciding), *count_skips(reader.skips)], stages, run.console)
     reader.skips.check_read()
+    if deciding.dry_run and counts["left out"]:
+        raise typer.Exit(_FOUND)
+
+
+def _lines(counts: Counter[str], deciding: _Unique) -> Iterator[tuple[str, int]]:
+    """Yield the lines of the summary about documents that were read."""
+    without_words = counts.pop("without words", 0)
+    yield "documents", counts.total()
+    if deciding.unique:
+        would = "would be " if deciding.dry_run else ""
+        yield f"  {would}loaded", counts["loaded"]
+        yield from ((f"  {name}", counts[name]) for name in ("loaded before", "replaced") if counts[name])
+        yield f"  {would}left out: near-duplicates", counts["left out"]
+    if without_words:
+        yield "  without words: no fingerprint", without_words
 
 
 @command("backfill")

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from simsql.database.load import load_rows
     from simsql.database.search_index import SearchIndex
     from simsql.database.transfer import from_bigint, to_bigint
+    from simsql.database.unique import Decision, NewDocument, load_unique
     from simsql.database.wide import near_wide
 
 __all__ = [
+    "Decision",
     "IndexSpec",
+    "NewDocument",
     "SearchIndex",
     "alter_index",
     "change_storage",
@@ -33,6 +36,7 @@ __all__ = [
     "from_bigint",
     "install_schema",
     "load_rows",
+    "load_unique",
     "maintain",
     "near_wide",
     "open_engine",
@@ -53,6 +57,7 @@ _MODULES = {
     "load_rows": "load",
     "SearchIndex": "search_index",
     **dict.fromkeys(("from_bigint", "to_bigint"), "transfer"),
+    **dict.fromkeys(("Decision", "NewDocument", "load_unique"), "unique"),
     "near_wide": "wide",
 }
 

@@ -86,7 +86,7 @@ def load_rows_with_origin(
         ((expects_conflicts,),) = raw.execute("SELECT simsql._is_distributed(%s)", [found.oid]).fetchall()
         copier = _SkippingCopier(raw, found, columns, id_column, skip, expects_conflicts)
     else:
-        copier = _OriginCopier(raw, found, columns)
+        copier = OriginCopier(raw, found, columns)
     count = load_through(copier, connection, rows)
     copier.close()
     return count
@@ -104,10 +104,11 @@ def _is_skippable(
         return False  # COPY says it better
 
 
-class _OriginCopier(Copier):
+class OriginCopier(Copier):
     """Report the place of a row that PostgreSQL refuses."""
 
     def add(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Add rows; return the ones that were added."""
         try:
             return super().add(rows)
         except psycopg.Error as error:
@@ -119,7 +120,7 @@ class _OriginCopier(Copier):
             raise
 
 
-class _SkippingCopier(_OriginCopier):
+class _SkippingCopier(OriginCopier):
     """Skip rows whose id is already in the table.
 
     COPY stops at the first conflict. Then the batch is rolled back and inserted from a temporary table.
@@ -187,7 +188,7 @@ class _SkippingCopier(_OriginCopier):
     def _insert_new(self, rows: Sequence[Row]) -> Sequence[Row]:
         if self._staged is None:
             self.raw.execute(self._create)
-            self._staged = _OriginCopier(self.raw, _STAGED, ["simsql number", *self.columns])
+            self._staged = OriginCopier(self.raw, _STAGED, ["simsql number", *self.columns])
         self._staged.add([_numbered(number, cast(RowWithOrigin, row)) for number, row in enumerate(rows)])
         try:
             with self.raw.transaction():

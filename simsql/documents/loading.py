@@ -8,12 +8,8 @@ from sqlalchemy import Connection, text
 from simsql.database.load import find_loaded_columns
 from simsql.database.rows_with_origin import RowWithOrigin, load_rows_with_origin
 from simsql.database.transfer import to_bigint
-from simsql.documents import (
-    Document,
-    DocumentReader,
-    Skip,
-    Stages,
-)
+from simsql.database.unique import NewDocument
+from simsql.documents import Document, DocumentReader, Report, Skip, Stages
 from simsql.documents.reports import DUPLICATE, repeated_id
 from simsql.errors import SimsqlError
 from simsql.fingerprint import Recipe
@@ -81,9 +77,7 @@ def load_documents(
         def placed() -> Iterator[tuple[RowWithOrigin, str]]:
             for item in items:
                 if text_column is not None and not _is_storable(item.text):
-                    reader.skips.add(
-                        Skip(item.place, "not storable", "PostgreSQL cannot store NUL or lone surrogates")
-                    )
+                    reader.skips.add(_not_storable(item))
                 elif fingerprints and item.line is None:
                     reader.skips.add(Skip(item.place, "not a fingerprint", "only records have fingerprints"))
                 else:
@@ -122,6 +116,19 @@ def load_documents(
     if not documents and not reader.skips.by_reason[DUPLICATE]:
         raise SimsqlError(reader.nothing_found())
     return LoadSummary(documents, empty)
+
+
+def new_documents(reader: DocumentReader, report: Report) -> Iterator[NewDocument]:
+    """Yield the documents for `load_unique`, and count the skips."""
+    for item in reader.documents(report):
+        if _is_storable(item.text):
+            yield NewDocument(item.name, item.text, item.place)
+        else:
+            reader.skips.add(_not_storable(item))
+
+
+def _not_storable(document: Document) -> Skip:
+    return Skip(document.place, "not storable", "PostgreSQL cannot store NUL or lone surrogates")
 
 
 def _is_storable(text: str) -> bool:

@@ -55,8 +55,8 @@ _SLICE_PER_QUERY = 2
 _ENTRIES_AT_MOST = 1 << 23
 # Maximum entries of tables that are kept between slices. Larger tables are built again for each slice.
 _ENTRIES_KEPT = 1 << 24
-# Rows and columns of a tile, whose arrays fit the cache of a core.
-_TILE_ROWS, _TILE_COLUMNS = 32, 2048
+# Fingerprints that a query is compared with at a time.
+_TILE = 1 << 14
 # Sampled pairs, which show how often prefixes agree.
 _SAMPLE = 2048
 
@@ -215,15 +215,17 @@ def _look_up(
 
 
 def _compare_all(queries: Words, distance: int, fingerprints: Words) -> Iterator[tuple[Positions, Positions]]:
-    """Find matches by comparing all with all, one tile at a time."""
-    for top in range(0, queries.size, _TILE_ROWS):
-        rows = queries[top : top + _TILE_ROWS]
-        for left in range(0, fingerprints.size, _TILE_COLUMNS):
-            columns = fingerprints[left : left + _TILE_COLUMNS]
-            close = np.flatnonzero(np.bitwise_count(rows[:, None] ^ columns) <= distance)
+    """Find matches by comparing all with all, a query and a tile at a time."""
+    # Arrays that stay in the cache of a core.
+    words, bits = np.empty(_TILE, dtype=np.uint64), np.empty(_TILE, dtype=np.uint8)
+    for left in range(0, fingerprints.size, _TILE):
+        columns = fingerprints[left : left + _TILE]
+        differing, counts = words[: columns.size], bits[: columns.size]
+        for row, query in enumerate(queries):
+            np.bitwise_xor(columns, query, out=differing)
+            (close,) = np.nonzero(np.bitwise_count(differing, out=counts) <= distance)
             if close.size:
-                row, column = np.divmod(close, columns.size)
-                yield column + left, row + top
+                yield close + left, np.full(close.size, row)
 
 
 class Near(NamedTuple):
