@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +16,7 @@ import numpy as np
 import oracle
 import pytest
 from citus import Citus
+from program import temporary_folder
 
 from benchmarks import bars, cost, data, load, mixture, pgbench, storages, upkeep
 from benchmarks.__main__ import ALL, SECTIONS, WITHOUT_SERVER, measure
@@ -42,9 +42,7 @@ def options() -> Iterator[Options]:
     except SimsqlError as error:
         pytest.skip(str(error))
     # Not below tmp_path, which is for its owner only: as root, the server runs as another user.
-    with tempfile.TemporaryDirectory(prefix="simsql-benchmarks-test-") as name:
-        folder = Path(name)
-        folder.chmod(0o711)
+    with temporary_folder() as folder:
         yield Options(
             rows=1_000,
             queries=20,
