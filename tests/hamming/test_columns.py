@@ -9,8 +9,11 @@ import pyarrow
 import pytest
 from hamming_samples import random_words
 
-from simsql import (
+from simsql.arrays.columns import read_column
+from simsql.hamming import (
+    connected_components,
     find_clusters,
+    find_matches,
     find_pairs,
     hamming_distance,
     pair_buckets,
@@ -18,8 +21,6 @@ from simsql import (
     pairs_in_buckets,
     pairs_of_task,
 )
-from simsql.arrays.columns import read_column
-from simsql.hamming import connected_components, find_matches
 
 WORDS = [0, 2**64 - 1, None, 2**63, 1, None, 2**63 + 1, 1, 3]
 
