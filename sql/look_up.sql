@@ -192,6 +192,7 @@ RETURN current_setting('transaction_isolation') IN ('read committed', 'read unco
 
 -- Whether a table, or a part of it, was emptied, rewritten, dropped or detached after the snapshot of the caller, which
 -- sees neither the rows of before nor those of now. VACUUM FULL and CLUSTER count, too, which keep all rows visible.
+-- Some catalogues always have 0 here, as partitioned tables do.
 CREATE OR REPLACE FUNCTION simsql._is_rewritten(table_id regclass) RETURNS boolean
 LANGUAGE plpgsql STABLE
 AS $$
@@ -202,7 +203,7 @@ BEGIN
              UNION
             SELECT i.inhrelid FROM tree AS t JOIN pg_inherits AS i ON i.inhparent = t.id)
         SELECT FROM tree AS t JOIN pg_class AS c ON c.oid = t.id
-         WHERE c.relfilenode <> coalesce(pg_relation_filenode(c.oid), 0)
+         WHERE nullif(c.relfilenode, 0) <> coalesce(pg_relation_filenode(c.oid), 0)
             OR c.relispartition AND pg_partition_root(c.oid) IS DISTINCT FROM pg_partition_root(table_id));
 END
 $$;

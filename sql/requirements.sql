@@ -70,17 +70,19 @@ found (number, requirement, met, problem, remedy) AS (
      CROSS JOIN (VALUES ('{
                "gen_random_uuid()", "pg_advisory_xact_lock(bigint)", "pg_advisory_xact_lock_shared(bigint)",
                "pg_backend_pid()", "pg_blocking_pids(integer)", "pg_collation_actual_version(oid)",
-               "pg_current_xact_id()",
+               "pg_current_snapshot()",
                "pg_database_collation_actual_version(oid)", "pg_describe_object(oid, oid, integer)",
                "pg_get_expr(pg_node_tree, oid)", "pg_get_indexdef(oid, integer, boolean)", "pg_get_triggerdef(oid)",
                "pg_identify_object_as_address(oid, oid, integer)", "pg_partition_ancestors(regclass)",
-               "pg_partition_tree(regclass)", "pg_relation_filenode(regclass)",
+               "pg_partition_root(regclass)", "pg_partition_tree(regclass)", "pg_relation_filenode(regclass)",
                "pg_relation_is_updatable(regclass, boolean)", "pg_relation_size(regclass)", "pg_size_bytes(text)",
-               "pg_sleep(double precision)", "pg_stat_get_dead_tuples(oid)", "pg_stat_get_ins_since_vacuum(oid)",
+               "pg_sleep(double precision)", "pg_snapshot_xmax(pg_snapshot)", "pg_snapshot_xmin(pg_snapshot)",
+               "pg_stat_get_dead_tuples(oid)", "pg_stat_get_ins_since_vacuum(oid)",
                "pg_stat_get_last_analyze_time(oid)", "pg_stat_get_last_autoanalyze_time(oid)",
                "pg_stat_get_last_autovacuum_time(oid)", "pg_stat_get_last_vacuum_time(oid)",
                "pg_stat_get_live_tuples(oid)", "pg_stat_get_mod_since_analyze(oid)",
-               "pg_try_advisory_xact_lock(bigint)", "pg_typeof(\"any\")", "set_config(text, text, boolean)"
+               "pg_try_advisory_xact_lock(bigint)", "pg_typeof(\"any\")", "pg_visible_in_snapshot(xid8, pg_snapshot)",
+               "set_config(text, text, boolean)"
            }'::text[])) AS f (wanted)
      CROSS JOIN LATERAL (
                 SELECT pg_catalog.string_agg(w, ', ') FROM pg_catalog.unnest(wanted) AS w
@@ -94,8 +96,8 @@ found (number, requirement, met, problem, remedy) AS (
      CROSS JOIN (VALUES ('{
                pg_am, pg_amop, pg_attrdef, pg_attribute, pg_collation, pg_constraint, pg_database, pg_default_acl,
                pg_depend, pg_index, pg_inherits, pg_language, pg_locks, pg_opclass, pg_operator, pg_policy,
-               pg_prepared_statements, pg_proc, pg_rewrite, pg_roles, pg_stat_progress_create_index, pg_trigger,
-               pg_type
+               pg_prepared_statements, pg_proc, pg_rewrite, pg_roles, pg_settings, pg_stat_progress_create_index, pg_stats,
+               pg_trigger, pg_type
            }'::text[])) AS c (wanted)
      CROSS JOIN LATERAL (
                 SELECT pg_catalog.string_agg(w, ', ') FROM pg_catalog.unnest(wanted) AS w
