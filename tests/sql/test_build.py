@@ -118,9 +118,7 @@ def test_it_is_searched_when_it_is_ready_and_not_before(table):
         if build_batch(table):
             break
     searches_are_exact(table)
-    assert (
-        "CALL simsql.build('public.article', 'fingerprint', 3, 4, 1, 0, NULL)" in refused.value.diag.message_hint
-    )
+    assert "CALL simsql.build('public.article', 'fingerprint', distance => 3" in refused.value.diag.message_hint
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,8 @@ def test_an_upgrade_takes_back_what_default_privileges_granted(server, new_role)
             (
                 "public.half",
                 "not ready",
-                "CALL simsql.build('public.half', 'fingerprint', 3, 4, 1, 0, 'words12-log-1', '{tenant}');",
+                "CALL simsql.build('public.half', 'fingerprint', distance => 3, blocks => 4, lead => 1,"
+                " inner_blocks => 0, recipe => 'words12-log-1', scope => '{tenant}');",
             ),
         }
         url = engine.url.render_as_string(hide_password=False)
