@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 logging.getLogger("sqlalchemy.pool").addHandler(logging.NullHandler())
 
 
+_SCRATCH = "simsql_scratch"  # the name of a database of the embedded server that goes with its command
+
+
 @contextmanager
 def postgresql_errors(install: str = "simsql install") -> Iterator[None]:
     """Raise SimsqlError for errors of PostgreSQL or the driver.
@@ -88,7 +91,7 @@ class Connecting:
         from sqlalchemy import event  # noqa: PLC0415
 
         from simsql.database.connect import open_engine  # noqa: PLC0415
-        from simsql.server import holds_server, scratch_database, start_embedded  # noqa: PLC0415
+        from simsql.server import holds_server, start_embedded  # noqa: PLC0415
 
         url, folder = self.url(), self.server_dir
         if folder and not new and not holds_server(folder):
@@ -100,8 +103,12 @@ class Connecting:
                 engine = open_engine(url, prepare=False)  # there may be a pooler
             else:
                 server = stack.enter_context(start_embedded(folder))
-                empty = scratch and not folder
-                engine = open_engine(stack.enter_context(scratch_database(server)) if empty else server.url())
+                if scratch and not folder:
+                    server.drop(_SCRATCH)  # of a command that was killed
+                    stack.callback(server.drop, _SCRATCH)
+                    engine = open_engine(server.url(_SCRATCH))
+                else:
+                    engine = open_engine(server.url())
             stack.callback(engine.dispose)
             event.listen(engine, "do_connect", _name_session)
             yield engine

@@ -8,7 +8,6 @@ that are not in `__all__`.
 
 from simsql.server.embedded import EmbeddedServer as EmbeddedServer
 from simsql.server.embedded import holds_server as holds_server
-from simsql.server.embedded import scratch_database as scratch_database
 from simsql.server.embedded import start_embedded
 
 __all__ = ["start_embedded"]

@@ -16,17 +16,16 @@ shared lock and only try for the exclusive one, and the watcher never takes it.
 import atexit
 import contextlib
 import os
-import secrets
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import LiteralString, Self
 
 import psycopg
 from psycopg import sql
-from sqlalchemy import URL, Connection, NullPool, create_engine, text
+from sqlalchemy import URL
 
 from simsql.errors import SimsqlError, UsageError
 
@@ -40,7 +39,6 @@ from simsql.server.binaries import Account, bundled_programs, make_folder, serve
 from simsql.server.postgres_server import PostgresServer
 
 _DATA = "postgres"  # the data folder's name
-_SCRATCH = "simsql_scratch_"  # prefix of the names of scratch databases
 
 # The data can be computed again from the user's own files, and one user at a time works on them.
 _SETTINGS = {
@@ -73,8 +71,12 @@ class EmbeddedServer:
         if self._use is None:
             raise SimsqlError("the embedded server is closed")
         url = self._use.cluster.url()
-        _create_database(url, database)
+        _execute_unless_done(url, database, "CREATE DATABASE {}", exists=False)
         return url.set(database=database)
+
+    def drop(self, database: str) -> None:
+        """Drop a database if it exists, and close its connections."""
+        _execute_unless_done(self.url("postgres"), database, "DROP DATABASE {} WITH (FORCE)", exists=True)
 
     def close(self) -> None:
         """Stop using the server, and stop it if nobody else uses it. Closing twice is safe."""
@@ -275,48 +277,11 @@ def _ensure_watcher(folder: Path, log_file: Path) -> None:
         os.close(users)
 
 
-def _create_database(url: URL, database: str) -> None:
+def _execute_unless_done(url: URL, database: str, statement: LiteralString, *, exists: bool) -> None:
     parameters = url.translate_connect_args(username="user", database="dbname") | dict(url.query)
     with psycopg.connect(**parameters, autocommit=True) as connection:
-        if connection.execute("SELECT FROM pg_database WHERE datname = %s", [database]).rowcount:
-            return
-        # Two processes may find it missing at the same time.
-        with contextlib.suppress(psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
-
-
-@contextlib.contextmanager
-def scratch_database(server: EmbeddedServer) -> Iterator[URL]:
-    """Create an empty database. At the end, close its connections and drop it.
-
-    Also drop the scratch databases of killed processes.
-    """
-    admin = create_engine(server.url("postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool)
-    name = f"{_SCRATCH}{os.getpid()}_{secrets.token_hex(4)}"
-    # One session stays in the database for as long as it is needed: one without sessions was left behind.
-    # The lock covers the moment between its creation and that session.
-    with admin.connect() as connection:
-        lock = "pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended('simsql.scratch', 0))"
-        connection.execute(text(f"SELECT {lock}"))
-        _drop_left_behind(connection)
-        connection.execute(text(f"CREATE DATABASE {name}"))
-        url = server.url(name)
-        occupant = create_engine(url, poolclass=NullPool).connect()
-    try:
-        yield url
-    finally:
-        occupant.close()
-        with admin.connect() as connection:
-            connection.execute(text(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)"))
-
-
-def _drop_left_behind(connection: Connection) -> None:
-    databases = connection.execute(
-        text(
-            "SELECT d.datname FROM pg_database AS d WHERE starts_with(d.datname, :prefix)"
-            " AND NOT EXISTS (SELECT FROM pg_stat_activity AS a WHERE a.datid = d.oid)"
-        ),
-        {"prefix": _SCRATCH},
-    )
-    for name in databases.scalars().all():
-        connection.execute(text(f"DROP DATABASE IF EXISTS {name}"))
+        found = connection.execute("SELECT FROM pg_database WHERE datname = %s", [database]).rowcount == 1
+        if found == exists:
+            # Two processes may find the same at the same time.
+            with contextlib.suppress(psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
+                connection.execute(sql.SQL(statement).format(sql.Identifier(database)))

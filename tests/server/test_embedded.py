@@ -198,6 +198,16 @@ def test_data_is_kept_between_runs(folder: Path) -> None:
         assert query(server.url("other"), "SELECT body FROM note") == "apart"
 
 
+def test_a_database_is_dropped_with_its_sessions(folder: Path) -> None:
+    with start_embedded(folder) as server:
+        server.drop("other")
+        with sqlalchemy.create_engine(server.url("other")).connect() as session:
+            server.drop("other")
+            with pytest.raises(sqlalchemy.exc.OperationalError):
+                session.exec_driver_sql("SELECT 1")
+        assert query(server.url(), "SELECT count(*) FROM pg_database WHERE datname = 'other'") == 0
+
+
 def test_text_is_unicode_ordered_by_code_point(folder: Path) -> None:
     with start_embedded(folder) as server:
         assert query(server.url(), "SHOW server_encoding") == "UTF8"
