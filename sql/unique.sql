@@ -73,10 +73,12 @@ LANGUAGE sql STABLE
 AS $$
     SELECT EXISTS (
         SELECT FROM pg_current_snapshot() AS now
-         CROSS JOIN generate_series(pg_snapshot_xmin(before)::text::bigint,
-                                    pg_snapshot_xmax(now)::text::bigint - 1) AS number
-         WHERE pg_visible_in_snapshot(number::text::xid8, now)
-           AND NOT pg_visible_in_snapshot(number::text::xid8, before) AND number::text <> ALL (own))
+         CROSS JOIN LATERAL (
+               SELECT running::text FROM pg_snapshot_xip(before) AS running
+                UNION ALL
+               SELECT later::text FROM generate_series(pg_snapshot_xmax(before)::text::bigint,
+                                                       pg_snapshot_xmax(now)::text::bigint - 1) AS later) AS t (id)
+         WHERE pg_visible_in_snapshot(t.id::xid8, now) AND t.id <> ALL (own))
 $$;
 
 -- The sessions that a loader may be waiting for: those that claim in the table or have locked it or rows of it.

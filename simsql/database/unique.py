@@ -35,8 +35,9 @@ Raw = psycopg.Connection[tuple[Any, ...]]
 # Documents that are searched for at once, since a search reads all fingerprints; and characters that limit them.
 _SEARCHED, _SEARCHED_CHARACTERS = 10_000, 1 << 25
 _BATCH_CHARACTERS = 1 << 22
-# Seconds to wait for claims, at first and at most: others queue behind. And for anything else, with the lock.
-_WAIT, _LONGEST_WAIT, _INSTANT = 0.1, 5.0, 0.1
+# Seconds to wait for claims, at first and at most: other claims queue behind. With the lock, seconds to wait for
+# anything else: a session that waits for the lock meanwhile would be in deadlock with this one.
+_WAIT, _LONGEST_WAIT, _INSTANT = 0.1, 5.0, 0.001
 # Errors that mean that the table or the index has just changed, and how often to try again.
 _CHANGES, _ATTEMPTS = (errors.UniqueViolation, errors.ObjectNotInPrerequisiteState), 5
 
