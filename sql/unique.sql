@@ -56,7 +56,7 @@ BEGIN
         SELECT string_agg(int8send(k.{"fingerprint"}), '')
           FROM {source} AS k
          WHERE k.{"fingerprint"} IS NOT NULL{in_scope} AND ($1 IS NULL OR age(k.xmin) <= $1) AND {guard}
-         GROUP BY k.{"fingerprint"} & 15$sql$, jsonb_build_object(
+         GROUP BY k.{"fingerprint"} & 3$sql$, jsonb_build_object(
             'fingerprint', CASE WHEN has_keys THEN 'key' ELSE index.column_name END,
             'source', CASE WHEN has_keys THEN format('simsql.keys_%s_0', index.id) ELSE simsql._rows_of(index) END,
             'in_scope', simsql._for_scope(index, CASE WHEN has_keys THEN ' AND k.%1$s = %3$s'

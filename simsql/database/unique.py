@@ -28,7 +28,7 @@ from simsql.database.sketches import check_compared_columns
 from simsql.database.transfer import Scope, encode_scope, raw_connection, sqlalchemy_errors
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import Recipe, similarity_many, sketch_distance
-from simsql.hamming import find_matches
+from simsql.hamming.match import cheapest_search
 
 Raw = psycopg.Connection[tuple[Any, ...]]
 
@@ -306,10 +306,13 @@ class _Loader:
     def _match(self, items: Iterable[_Item], stored: Iterable[NDArray[np.uint64]]) -> Mapping[int, list[int]]:
         """Return the stored fingerprints that are near enough to those of the items."""
         near: dict[int, list[int]] = defaultdict(list)
-        for found in find_matches(_fingerprints(items), stored, self.distance):
-            pairs = (side.view(np.int64).tolist() for side in (found.queries, found.fingerprints))
-            for query, fingerprint in zip(*pairs, strict=True):
-                near[query].append(fingerprint)
+        queries = np.unique(_fingerprints(items))
+        for fingerprints in map(np.unique, stored):
+            if queries.size and fingerprints.size:
+                for places, owners in cheapest_search(queries, fingerprints, self.distance)(fingerprints):
+                    found = queries[owners].view(np.int64).tolist(), fingerprints[places].view(np.int64).tolist()
+                    for query, fingerprint in zip(*found, strict=True):
+                        near[query].append(fingerprint)
         return near
 
     def _look_up(self, batch: list[_Item]) -> list[_Item]:
@@ -355,7 +358,7 @@ class _Loader:
         found: dict[int, list[tuple[int, int, int, str]]] = defaultdict(list)
         for number, id_, fingerprint, age in raw.execute(self._find_rows, _columns(wanted, 3)) if wanted else ():
             item, place = items[number], self._places.get(id_, -1)
-            if place < self._places[item.id] and id_ not in self._let_in_ids:
+            if id_ != item.id and id_ not in self._let_in_ids:
                 # Rows of one transaction are as old as each other. Those of an interrupted load are in its order.
                 found[number].append((-age, place, _differing(item.fingerprint, fingerprint), id_))
         first, count = 0, 1
@@ -378,7 +381,7 @@ class _Loader:
 
     def _compare_within(self, batch: Sequence[_Item]) -> None:
         """Find the near-duplicates of each document among those before it."""
-        near = self._match(batch, [*self._let_in_fingerprints, _fingerprints(batch)])
+        near = self._match(batch, [np.concatenate([*self._let_in_fingerprints, _fingerprints(batch)])])
         before = defaultdict(list, {fingerprint: [*items] for fingerprint, items in self._let_in.items()})
         pairs: list[tuple[_Item, _Item]] = []
         for item in batch:

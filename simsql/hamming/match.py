@@ -115,7 +115,7 @@ def _matches(queries: Words, stored: Iterable[Fingerprints], distance: int) -> I
     search: _Search | None = None
     reported = np.empty(0, dtype=np.uint64)
     for fingerprints in _slices(stored, max(_SLICE, _SLICE_PER_QUERY * queries.size)):
-        search = search or _cheapest_search(queries, fingerprints, distance)
+        search = search or cheapest_search(queries, fingerprints, distance)
         # Search twice, so that repeated values are tracked only among fingerprints with a match.
         near = np.zeros(fingerprints.size, dtype=bool)
         for positions, _ in search(fingerprints):
@@ -147,8 +147,8 @@ def _slices(batches: Iterable[Fingerprints], size: int) -> Iterator[Words]:
         yield np.concatenate(waiting)
 
 
-def _cheapest_search(queries: Words, fingerprints: Words, distance: int) -> _Search:
-    """Return the cheapest search for slices like these fingerprints.
+def cheapest_search(queries: Words, fingerprints: Words, distance: int) -> _Search:
+    """Return the cheapest search for slices like these fingerprints. Queries are distinct, and there are some.
 
     The bits that vary are cut into blocks. A sample of pairs shows how often prefixes agree. It misses rare
     agreement, so the share for random bits is the minimum.
