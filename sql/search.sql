@@ -70,7 +70,7 @@ BEGIN
     END LOOP;
     IF reads ? 'candidates' THEN
         place := place + 1;
-        name := 'reach';
+        name := 'max_distance';
         type := 'integer';
         value := 'greatest($2 + 4, 12)';
         strategies := '{exact,probes}';
@@ -101,7 +101,7 @@ DECLARE
         variables, (SELECT jsonb_object_agg(v.name, v.name) || '{"candidates": "candidates"}'
                       FROM simsql._search_variables(index) AS v));
     shared constant jsonb := simsql._parts(index, NULL, names)
-                             || jsonb_build_object('reach', names ->> 'reach');
+                             || jsonb_build_object('max_distance', names ->> 'max_distance');
     template text := 'matches';
     source text;
 BEGIN

@@ -20,7 +20,7 @@ $$;
 -- A key may be stored many times and may outlive its row. So a search collects candidates, which are
 -- fingerprints of keys, and then keeps one of each if a live row has it. It stops after _candidates() of
 -- them, and starts over with `skip`, which reads the same ranges in pieces without the copies of equal keys.
--- Keys within `reach`, a few bits farther away than a match, count as candidates too, so that this also
+-- Keys within `max_distance`, a few bits farther away than a match, count as candidates too, so that this also
 -- happens for a key with many copies that is just outside the distance.
 --
 -- OFFSET 0 keeps the bounds of ranges bare columns. Comparisons with bare columns are index conditions even
@@ -35,7 +35,7 @@ AS $$
         SELECT {fingerprint} AS fingerprint
           FROM {keys} AS k
          WHERE k.key >= {key} & {'outside'}::bigint AND k.key <= {key} | {'inside'}::bigint{scope_of_keys}
-           AND bit_count((k.key # {key})::bit(64)) <= {reach}$sql$,
+           AND bit_count((k.key # {key})::bit(64)) <= {max_distance}$sql$,
     'probes', $sql$
         SELECT {fingerprint} AS fingerprint
           FROM (SELECT ({key} # f) & {'outside'}::bigint AS low, ({key} # f) | {'inside'}::bigint AS high
@@ -43,7 +43,7 @@ AS $$
          CROSS JOIN LATERAL (
                SELECT k.key FROM {keys} AS k
                 WHERE k.key >= p.low AND k.key <= p.high{scope_of_keys}
-                  AND bit_count((k.key # {key})::bit(64)) <= {reach} OFFSET 0) AS k$sql$,
+                  AND bit_count((k.key # {key})::bit(64)) <= {max_distance} OFFSET 0) AS k$sql$,
     'skip', '
         SELECT s.fingerprint
           FROM ' || replace(pieces, '{queries}', '(SELECT $1 AS fp, {key} AS center)') || ' AS s',
