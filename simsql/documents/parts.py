@@ -16,6 +16,7 @@ from simsql.documents.opening import FileReader, format_of
 PART = 1 << 21
 """Bytes of a part: small beside the memory of a process, large beside the cost of handing it to another one."""
 
+_HELD = 1 << 20  # characters of documents that are handed on at once
 _FILE = 1 << 12  # opening a file takes as long as reading this many bytes
 _DOCUMENT = 1 << 7  # the objects of a document take as much memory as a text of this length
 _COMPRESSION = 8
@@ -86,7 +87,7 @@ def _read_here(found: Found, reader: FileReader) -> Iterator[Part]:
         items.append(item)
         held += _DOCUMENT + (len(item.text) if isinstance(item, Document) else 0)
         del item  # a long document is not kept while the next one is read
-        if held >= PART:
+        if held >= _HELD:
             consumed = reader.current.consumed if reader.current else 0
             yield Part(items, reader.layout, consumed - done)
             items, held, done = [], 0, consumed

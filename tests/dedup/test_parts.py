@@ -30,7 +30,7 @@ def plain(items):
 
 def read_parts(reader, size):
     """Read parts of about this size, as another process would."""
-    with mock.patch.object(parts, "PART", size), mock.patch.object(parts, "_FILE", 1):
+    with mock.patch.multiple(parts, PART=size, _HELD=size, _FILE=1):
         found = list(reader.parts())
         items = [item for part in found for item in pickle.loads(pickle.dumps(part)).read()]
     return found, items
@@ -112,7 +112,7 @@ def test_processes_describe_what_one_would_read(tmp_path):
         "skips": (list(one_by_one.skips.by_reason.items()), one_by_one.skips.examples),
         "texts": [document.text for document in documents],
     }
-    with mock.patch.object(parts, "PART", 2000), mock.patch.object(files, "_ALONE", 1):
+    with mock.patch.multiple(parts, PART=2000, _HELD=2000), mock.patch.object(files, "_ALONE", 1):
         found = [described(reader(), workers) for workers in (1, 2, 3)]
     assert found[0] | expected == found[0]
     assert len(found[0]["wordless"]) == 5

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -96,9 +96,15 @@ class FileSource:
 
     def _map(self, describe: Describer) -> Iterator[Described]:
         parts: Iterator[Part] = self.reader.parts()
-        # A stream may be slow, and is not waited for.
-        begun = [] if self.reader.bytes_total is None else list(islice(parts, _ALONE))
-        is_small = 0 < len(begun) < _ALONE
+        begun: list[Part] = []
+        is_small = self.reader.bytes_total is not None  # a stream may be slow, and is not waited for
+        while is_small and (part := next(parts, None)):
+            begun.append(part)
+            is_small = len(begun) < _ALONE
+            if part.held:  # of a large file, which may be compressed
+                expansion = max(1, part.held / max(1, part.size))
+                is_small = (self.reader.bytes_total or 0) * expansion < _ALONE * PART
+                break
         parts = chain(begun, parts)
         del begun
         if self._workers == 1 or is_small:
