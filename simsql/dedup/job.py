@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from simsql.decide.rules import Rules
-from simsql.dedup.cleaning import Cleaner, is_single
 from simsql.dedup.comparing import Comparison
 from simsql.dedup.corpus import Source
 from simsql.dedup.explaining import Explanation, explain_pair
 from simsql.dedup.members import Decisions
+from simsql.dedup.sinks.clean import Cleaner, is_single
 from simsql.dedup.sinks.clusters import ClusterCount, ClusterOutput, FileSink
 from simsql.dedup.sinks.formats import PARQUET
 from simsql.dedup.sources.files import FileSource

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from simsql.dedup.cleaning import Cleaner
 from simsql.dedup.members import Decisions, Member
+from simsql.dedup.sinks.clean import Cleaner
 from simsql.dedup.sinks.drop_list import ambiguity, listed_name, unambiguous_name
 from simsql.dedup.sinks.formats import JSON_LINES, ClusterWriter
 from simsql.dedup.sinks.refusing import refuse_drops
