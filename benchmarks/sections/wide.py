@@ -26,7 +26,8 @@ def run(bench: Bench) -> None:
         chance = np.random.default_rng((bench.options.seed, width))
         rows = chance.integers(0, 2**64, (bench.main.rows, width), dtype=np.uint64)
         rows[1::2, : width // 2] = 0
-        queries = {kind: _queries(chance, rows[first::2]) for first, kind in enumerate(_KINDS)}
+        most = min(_QUERIES, bench.options.queries)
+        queries = {kind: _queries(chance, rows[first::2], most) for first, kind in enumerate(_KINDS)}
         columns = [f"word_{number}" for number in range(width)]
         _load(bench, "wide", ["id", *columns], rows)
         _load(bench, "wide_query", ["id", *columns], np.concatenate(list(queries.values())))
@@ -43,9 +44,9 @@ def run(bench: Bench) -> None:
         bench.connection.execute("DROP TABLE wide, wide_query")
 
 
-def _queries(chance: np.random.Generator, rows: Words) -> Words:
+def _queries(chance: np.random.Generator, rows: Words, most: int) -> Words:
     """Return rows with up to three bits of each word flipped."""
-    chosen = rows[chance.choice(len(rows), min(_QUERIES, len(rows)), replace=False)]
+    chosen = rows[chance.choice(len(rows), min(most, len(rows)), replace=False)]
     flipped = np.uint64(1) << chance.integers(0, 64, (3, *chosen.shape), dtype=np.uint64)
     return chosen ^ np.bitwise_or.reduce(flipped)
 
