@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from glob import escape
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any, AnyStr, BinaryIO, Generic, Literal, TextIO
+from typing import IO, Any, AnyStr, BinaryIO, Generic, TextIO
 
 from simsql.documents.compression import COMPRESSIONS, is_named_compressed
 from simsql.documents.document import printable, storable
@@ -202,26 +202,18 @@ def open_output(path: Path | None) -> Iterator[Output[str] | _Terminal | TextIO]
         yield standard_output()
         sys.stdout.flush()
         return
-    if is_named_compressed(path) and not is_special(path):
-        with _replacing(path, "xb") as file, _compressing(file, path) as text:
+    with _open(path) as file:
+        is_packed = is_named_compressed(path) and not is_special(path)
+        text = TextIOWrapper(COMPRESSIONS[path.suffix.lower()].write(file) if is_packed else file, **_TEXT)
+        try:
             yield Output(text, path)
-        return
-    with _writing(path, "w") if is_special(path) else _replacing(path, "x") as file:
-        yield Output(file, path)
-
-
-@contextmanager
-def _compressing(file: IO[bytes], path: Path) -> Iterator[TextIO]:
-    """Yield what compresses a text as the ending of a name says."""
-    text = TextIOWrapper(COMPRESSIONS[path.suffix.lower()].write(file), **_TEXT)
-    try:
-        yield text
-    except BaseException:
-        with suppress(OSError, ValueError):  # what is left of the text goes with the file
-            text.close()
-        raise
-    with naming_output(path):
-        text.close()
+            with naming_output(path):
+                text.close() if is_packed else text.flush()
+        except BaseException:
+            abandon(file)  # or what is left of the text would be written
+            with suppress(OSError, ValueError):
+                text.close()
+            raise
 
 
 @contextmanager
@@ -231,7 +223,7 @@ def open_binary_output(path: Path) -> Iterator[Output[bytes] | BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    with _writing(path, "wb") if is_special(path) else _replacing(path, "xb") as file:
+    with _open(path) as file:
         yield Output(file, path)
 
 
@@ -263,47 +255,32 @@ def abandon(file: IO[Any]) -> None:
 
 
 @contextmanager
-def _writing(path: Path, mode: Literal["w", "wb"]) -> Iterator[IO[Any]]:
-    with naming_output(path):
-        file = open(path, mode, **_encoding(mode))  # noqa: PTH123, SIM115 - closed below
-    try:
-        yield file
-        with naming_output(path):
-            file.flush()
-    except BaseException:
-        abandon(file)  # the reader of the pipe may have gone, or may never read on
-        raise
-    finally:
-        file.close()
-
-
-@contextmanager
-def _replacing(path: Path, mode: Literal["x", "xb"]) -> Iterator[IO[Any]]:
+def _open(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that gets its name when it is complete, or something special that is there."""
     target = path.resolve()
-    unfinished = _unfinished(target)
+    is_file = not is_special(path)
+    unfinished = _unfinished(target) if is_file else path
     file = None
     try:
         with naming_output(path):
-            opener = _create_private if target.exists() else None
-            file = open(unfinished, mode, **_encoding(mode), opener=opener)  # noqa: SIM115
-            if target.exists():
+            opener = _create_private if is_file and target.exists() else None
+            file = open(unfinished, "xb" if is_file else "wb", opener=opener)  # noqa: SIM115
+            if is_file and target.exists():
                 unfinished.chmod(target.stat().st_mode & 0o777)
         yield file
         with naming_output(path):
             file.close()
-            unfinished.replace(target)
+            if is_file:
+                unfinished.replace(target)
     except BaseException:
-        unfinished.unlink(missing_ok=True)
+        if is_file:
+            unfinished.unlink(missing_ok=True)
         if file and not file.closed:
-            abandon(file)
+            abandon(file)  # the reader of a pipe may have gone, or may never read on
         raise
     finally:
         if file:
             file.close()
-
-
-def _encoding(mode: str) -> dict[str, Any]:
-    return {} if "b" in mode else _TEXT
 
 
 def _unfinished(target: Path) -> Path:
