@@ -76,6 +76,7 @@ class Stream(io.BufferedIOBase):
         self._advance = advance
         self._head = b""
         self._error: Exception | None = None
+        self._has_ended = False
         self.consumed = 0
         """Number of bytes taken from the source."""
 
@@ -119,7 +120,8 @@ class Stream(io.BufferedIOBase):
         return self.read1(size)
 
     def _take(self, size: int) -> bytes:
-        data: bytes = self._fetch(size)
+        data: bytes = b"" if self._has_ended else self._fetch(size)
+        self._has_ended = not data and size > 0
         self.consumed += len(data)
         if self._advance:
             self._advance(len(data))

@@ -202,7 +202,7 @@ class InputFiles:
                 stack.pop()
                 continue
             path, parts = folder / name, (*above, name)
-            if path in leave_out:
+            if leave_out and path in leave_out:
                 continue
             try:
                 status = path.lstat()

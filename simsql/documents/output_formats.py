@@ -60,20 +60,20 @@ def choose_format(wanted: Format | None) -> Format:
 
 
 def format_rows(
-    form: Format, names: Sequence[str], rows: Iterable[Sequence[Any]], *, head: bool = True
+    format_: Format, names: Sequence[str], rows: Iterable[Sequence[Any]], *, head: bool = True
 ) -> Iterator[str]:
     """Yield the line of each row as JSON, CSV or TSV, the latter with a header unless `head` is false.
 
     Lists, objects and booleans in the cells of CSV and TSV are written as JSON. Cells with a carriage return are
     quoted: a reader would take it for the end of the row.
     """
-    if form is Format.JSONL:
+    if format_ is Format.JSONL:
         for row in rows:
             yield _as_json(dict(zip(names, row, strict=True))) + "\n"
         return
     text = StringIO()
     # Python 3.11 quotes only the characters of the line end, so it has to be this one.
-    writer = csv.writer(text, delimiter=DELIMITERS[f".{form}"], lineterminator="\r\n")
+    writer = csv.writer(text, delimiter=DELIMITERS[f".{format_}"], lineterminator="\r\n")
     for row in chain([names] if head else [], rows):
         writer.writerow(_as_json(cell) if isinstance(cell, bool | list | dict) else cell for cell in row)
         yield text.getvalue().removesuffix("\r\n") + "\n"
@@ -81,18 +81,18 @@ def format_rows(
         text.truncate()
 
 
-def print_rows(form: Format, columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> int:
+def print_rows(format_: Format, columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> int:
     """Print rows as they arrive, and return their number.
 
     Without rows, JSON lines and tables are empty, but CSV and TSV still have a header.
     """
-    if form is Format.TABLE:
+    if format_ is Format.TABLE:
         return _print_table(columns, rows)
     output, written = standard_output(), 0
-    for line in format_rows(form, [column.name for column in columns], rows):
+    for line in format_rows(format_, [column.name for column in columns], rows):
         output.write(line)
         written += 1
-    return written - (form is not Format.JSONL)  # the others have a header
+    return written - (format_ is not Format.JSONL)  # the others have a header
 
 
 def print_json(row: dict[str, Any]) -> None:

@@ -148,8 +148,8 @@ def test_what_is_written_is_read_and_copied(tmp_path_factory, ending, records, e
         check_copy(path, ending, text, encoding, layout, data.draw)
 
 
-@settings(max_examples=100)
-@given(st.sampled_from([".jsonl", ".csv"]), st.data(), CHUNKS, st.sampled_from([1 << 20, 12]))
+@settings(max_examples=200)
+@given(st.sampled_from([".jsonl", ".csv"]), st.data(), CHUNKS, st.sampled_from([1 << 20, 14, 5]))
 def test_bad_records_stay_as_they_are(tmp_path_factory, ending, data, chunk, limit):
     """Also bytes that are not UTF-8, quotes in wrong places, and records that are too long."""
     content = data.draw(JSON_LINES if ending == ".jsonl" else TABLES)

@@ -2,7 +2,6 @@
 
 import codecs
 import contextlib
-import csv
 import gzip
 import io
 import json
@@ -16,12 +15,9 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from reading import COMPRESSORS, from_stdin, one_skip, read, skips, texts, write
 
 from simsql.documents.decoding import SAMPLE
-from simsql.documents.document import storable
 from simsql.documents.readers import Document
 
 
@@ -400,28 +396,6 @@ class TestJsonLines:
         assert [skip.reason for skip in from_stdin(b"")] == ["empty"]
         assert from_stdin(b"\n\n") == []
 
-    @settings(deadline=None)
-    @given(
-        st.lists(st.tuples(st.text(st.characters(codec=None)), st.text(st.characters(codec=None)))),
-        st.booleans(),
-    )
-    def test_what_was_written_is_read(self, records, ascii_only):
-        lines = "".join(
-            json.dumps({"id": name, "text": text}, ensure_ascii=ascii_only) + "\n" for name, text in records
-        )
-        if not ascii_only:
-            lines = lines.encode("utf-8", "replace").decode()
-        found = from_stdin(lines.encode())
-        expected = []
-        for line in lines.split("\n")[:-1]:
-            record = json.loads(line)
-            place = f"stdin:{len(expected) + 1}"
-            filled = bool(record["text"].strip())
-            expected.append(
-                Document(storable(record["id"]) or place, record["text"], place) if filled else "empty"
-            )
-        assert [item if isinstance(item, Document) else item.reason for item in found] == (expected or ["empty"])
-
 
 @pytest.mark.parametrize(
     ("name", "start", "end"),
@@ -516,22 +490,3 @@ class TestTables:
         ):
             [skip] = self.read(tmp_path, header + b"1,a\n")
             assert (skip.place, skip.reason) == (str(self.path), reason)
-
-    @settings(deadline=None)
-    @given(
-        rows=st.lists(st.tuples(st.text(), st.text())),
-        dialect=st.sampled_from([csv.excel, csv.unix_dialect, csv.excel_tab]),
-    )
-    def test_what_was_written_is_read(self, tmp_path_factory, rows, dialect):
-        table = io.StringIO(newline="")
-        writer = csv.writer(table, dialect)
-        writer.writerows([("id", "text"), *rows])
-        ending = "tsv" if dialect is csv.excel_tab else "csv"
-        path = write(tmp_path_factory.getbasetemp() / f"written.{ending}", table.getvalue())
-        found = read(path)
-        assert len(found) == len(rows)
-        for (name, text), item in zip(rows, found, strict=True):
-            if text.strip():
-                assert item == Document(storable(name) or item.place, text, item.place)
-            else:
-                assert item.reason == "empty"
