@@ -53,7 +53,6 @@ from simsql.fingerprint.utf8 import TokenLists as TokenLists
 from simsql.fingerprint.vote import Fingerprints as Fingerprints
 from simsql.fingerprint.vote import majority, simhash_features
 from simsql.fingerprint.vote import simhash_rows as simhash_rows
-from simsql.processes import map_in_processes as map_in_processes
 
 __all__ = [
     "DEFAULT_RECIPE",

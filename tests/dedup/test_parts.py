@@ -20,7 +20,8 @@ from simsql.decide.rules import Rules
 from simsql.dedup.sources import files
 from simsql.documents import Document, DocumentReader, Layout, parts
 from simsql.documents.spool import TextSpool, TokenSpool
-from simsql.fingerprint import DEFAULT_RECIPE, map_in_processes, simhash, sketch
+from simsql.fingerprint import DEFAULT_RECIPE, simhash, sketch
+from simsql.processes import map_in_processes
 
 
 def plain(items):

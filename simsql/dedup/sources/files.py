@@ -17,7 +17,8 @@ from simsql.documents import DocumentReader, Report, SkipCount, Stages, name_pat
 from simsql.documents.parts import PART, Part
 from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import Recipe, map_in_processes
+from simsql.fingerprint import Recipe
+from simsql.processes import map_in_processes
 
 _ALONE = 8  # parts that one process describes in the time that other processes take to start
 _AT_ONCE = 1 << 14  # documents whose names are in memory
