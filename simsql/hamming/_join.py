@@ -8,9 +8,8 @@ Two ways make all pairs meet, and a cost estimate chooses between them and compa
   paper's nested designs. This is the cheapest way at small distances.
 - Give each of a few blocks a radius, so that the radii + 1 add up to k + 1. Two keys that differ in at most k bits
   are within the radius in at least one block (general pigeonhole principle, with the radius of Norouzi, Punjani,
-  Fleet, CVPR 2012). For each block, each key is compared with the keys whose block is within the radius. The
-  keys that share the values of a block are counted, which gives the exact number of comparisons for each radius;
-  so a block whose values are crowded gets a smaller one.
+  Fleet, CVPR 2012). For each block, each key is compared with the keys whose block is within the radius. A sample
+  of pairs shows how many these are; so a block whose values are crowded gets a smaller radius.
 
 A pair is reported once, by the first prefix that finds it. Apart from the pairs, memory is a few times that of the
 keys at any distribution.
@@ -53,18 +52,15 @@ _TILE_PAIR_NS = 0.7  # compare two keys in a tile
 _GATHER_NS = 4.0  # gather one key for a tile
 _PROBE_NS = 6.0  # look up a neighbouring run
 _RUN_NS = 30_000.0  # overhead of one long run
-_COUNT_NS = 5.0  # add up the keys of two runs, to know the cost of a radius
 
 # Runs up to this size are compared many at once.
 _SHORT_RUN = 64
 # Pairs that are reported together, so that the overhead of calls is small.
 _TOGETHER = 1 << 16
 # Sampled pairs, which show how keys are distributed before they are split.
-_SAMPLE = 2048
+_SAMPLE = 1 << 14
 # Bits of a block with a radius: its runs are numbered by a table with an entry for each value.
 _BLOCK_BITS = 18
-# From this cost on, the bits of blocks are chosen: attempts to swap two bits, and pairs that show what is gained.
-_BALANCE_NS, _SWAPS, _BALANCE_SAMPLE = 1e9, 1500, 1 << 14
 
 
 class Pass(NamedTuple):
@@ -123,16 +119,11 @@ class Join:
 
     @cached_property
     def _plan(self) -> _Plan:
-        whole = _whole(self._keys)
-        varying = _varying_bits(self._keys, whole)
-        blocks, cost = self._blocks, 0.0
-        passes: list[Pass] = []
-        if blocks is None:
-            blocks, cost = _cheapest_blocks(whole, varying, _sample(self._keys, whole), self._distance)
-            passes, cost = _cheapest_balls(self._keys, varying, self._distance, cost)
-        if not passes and self._distance < blocks <= varying.bit_count():
-            passes = _splitting(varying, blocks, self._distance)
-        return _Plan(passes, cost / 1e9)
+        if self._blocks is None:
+            return _cheapest(self._keys, self._keys.size, self._distance)
+        varying = _varying_bits(self._keys, _whole(self._keys.size))
+        enough = self._distance < self._blocks <= varying.bit_count()
+        return _Plan(_splitting(varying, self._blocks, self._distance) if enough else [], 0.0)
 
     @property
     def _nothing(self) -> bool:
@@ -168,7 +159,7 @@ class Join:
             )
         else:
             if self._prepared is None or self._prepared[0] != task.here:
-                constant = ~_varying_bits(self._keys, _whole(self._keys)) & ~task.here.prefix & _ALL_BITS
+                constant = ~_varying_bits(self._keys, _whole(self._keys.size)) & ~task.here.prefix & _ALL_BITS
                 # A radius pays among many keys only, most of whose near pairs the sketches drop.
                 sketches = self._sketches if task.here.radius else None
                 prepared = _Prepared(task.here, self._keys, constant, self._spanning, sketches)
@@ -186,21 +177,18 @@ class Join:
 
 
 def expected_seconds(sample: Keys, keys: int, distance: int) -> float:
-    """Return the time of a join of a number of keys that are distributed as those of a sample.
-
-    With skewed keys it is up to 1.6 times `Join.seconds` in tests: no bits are swapped between blocks.
-    """
+    """Return the time of a join of a number of keys that are distributed as those of a sample."""
     sample = np.sort(sample)
-    if keys < 2 or sample.size < 2 or not distance:
-        return 0.0
-    varying = _varying_bits(sample, _whole(sample))
-    differing = _sample(sample, _whole(sample), _BALANCE_SAMPLE)
-    run = Runs(np.zeros(1, dtype=np.intp), np.array([keys], dtype=np.intp))
-    _, cheapest = _cheapest_blocks(run, varying, differing, distance)
-    for masks, radius in _ball_blocks(keys, varying, distance):
-        costs = [_sampled_costs(keys, mask, radius, differing) for mask in masks]
-        cheapest = min(cheapest, _cheapest_radii(costs, distance)[1])
-    return cheapest / 1e9
+    return _cheapest(sample, keys, distance).seconds if keys > 1 < sample.size and distance else 0.0
+
+
+def _cheapest(sample: Keys, keys: int, distance: int) -> _Plan:
+    """Return the cheapest way to join a number of keys that are distributed as those of a sample, or are these."""
+    varying = _varying_bits(sample, _whole(sample.size))
+    differing = _sample(sample, _whole(sample.size))
+    blocks, cost = _cheapest_blocks(_whole(keys), varying, differing, distance)
+    passes, cost = _cheapest_balls(keys, varying, differing, distance, cost)
+    return _Plan(passes or (_splitting(varying, blocks, distance) if blocks else []), cost / 1e9)
 
 
 class _Prepared:
@@ -301,18 +289,13 @@ def _cheapest_blocks(runs: Runs, varying: int, sample: Keys, distance: int) -> t
     return best, cheapest
 
 
-def _cheapest_balls(keys: Keys, varying: int, distance: int, limit: float) -> tuple[list[Pass], float]:
+def _cheapest_balls(
+    keys: int, varying: int, differing: Keys, distance: int, limit: float
+) -> tuple[list[Pass], float]:
     """Return passes with radii that cost less than `limit`, or none, and the cost in ns."""
     best: list[Pass] = []
-    for even, radius in _ball_blocks(keys.size, varying, distance):
-        masks = even
-        spread = [_spread_costs(keys.size, mask.bit_count(), radius) for mask in masks]
-        radii, cost = _cheapest_radii(spread, distance)
-        if cost >= limit:
-            continue
-        if cost >= _BALANCE_NS:
-            masks = _balance(keys, masks, radii)
-        radii, cost = _cheapest_radii([_counted_costs(keys, mask, radius) for mask in masks], distance)
+    for masks, radius in _ball_blocks(keys, varying, distance):
+        radii, cost = _cheapest_radii([_ball_costs(keys, mask, radius, differing) for mask in masks], distance)
         if cost < limit:
             best, limit = _balls(masks, radii), cost
     return best, limit
@@ -327,34 +310,6 @@ def _ball_blocks(keys: int, varying: int, distance: int) -> Iterator[tuple[tuple
         radius = (distance + blocks) // blocks
         if 1 << masks[0].bit_count() <= 4 * keys and radius < masks[-1].bit_count():
             yield masks, radius
-
-
-def _balance(keys: Keys, masks: tuple[int, ...], radii: list[int]) -> tuple[int, ...]:
-    """Swap bits between blocks so that fewer keys are within the radii, by a sample of pairs.
-
-    Bits of real fingerprints are neither even nor independent: blocks of neighbouring bits bring together up to
-    half as many more.
-    """
-    sample = _sample(keys, _whole(keys), _BALANCE_SAMPLE)
-
-    def near(mask: int, block: int) -> int:
-        return int(np.count_nonzero(np.bitwise_count(sample & np.uint64(mask)) <= radii[block]))
-
-    chosen = list(masks)
-    found = [near(mask, block) for block, mask in enumerate(chosen)]
-    block_of = {1 << bit: block for block, mask in enumerate(masks) for bit in range(64) if mask >> bit & 1}
-    bits = list(block_of)
-    for a, b in np.random.default_rng(0).integers(0, len(bits), (_SWAPS, 2)).tolist():
-        one, other = block_of[bits[a]], block_of[bits[b]]
-        if one == other:
-            continue
-        swapped = {block: chosen[block] ^ bits[a] ^ bits[b] for block in (one, other)}
-        now = {block: near(mask, block) for block, mask in swapped.items()}
-        if sum(now.values()) < found[one] + found[other]:
-            block_of[bits[a]], block_of[bits[b]] = other, one
-            for block, mask in swapped.items():
-                chosen[block], found[block] = mask, now[block]
-    return tuple(chosen)
 
 
 def _balls(masks: Iterable[int], radii: Iterable[int]) -> list[Pass]:
@@ -381,54 +336,29 @@ def _cheapest_radii(costs: list[list[float]], distance: int) -> tuple[list[int],
     return reached.get(distance + 1, ([], inf))
 
 
-def _counted_costs(keys: Keys, mask: int, radius: int) -> list[float]:
-    """Return the cost of a block with each radius up to this one, in ns, by the number of keys with each value."""
-    bits = mask.bit_count()
-    values = BitOrder((mask, ~mask & _ALL_BITS)).apply(keys) >> np.uint64(FINGERPRINT_BITS - bits)
-    counts = np.bincount(values.view(np.intp), minlength=1 << bits)
-    rows = -(-counts // TILE_ROWS)
-    near = np.zeros((radius + 1, counts.size), dtype=np.uint32)  # keys at each distance from each value
-    near[0] = counts
-    for bit in range(bits):
-        near[1:] += near.reshape(radius + 1, -1, 2, 1 << bit)[:-1, :, ::-1].reshape(radius, -1)
-    pairs = np.cumsum([float(np.dot(counts.astype(float), some)) / 2 for some in near])
-    gathered = np.cumsum([float(np.dot(rows.astype(float), some)) / 2 for some in near])
-    return _costs(keys.size, bits, pairs.tolist(), gathered.tolist(), float(rows.sum()))
-
-
-def _spread_costs(keys: int, bits: int, radius: int) -> list[float]:
-    """Return the costs of `_counted_costs` for keys that are spread evenly."""
-    each = keys / 2**bits
-    near = [each * sum(comb(bits, flips) for flips in range(some + 1)) / 2 for some in range(radius + 1)]
-    rows = min(keys, 2**bits * max(1.0, each / TILE_ROWS))
-    return _costs(keys, bits, [keys * some for some in near], [rows * some for some in near], rows)
-
-
-def _sampled_costs(keys: int, mask: int, radius: int, differing: Keys) -> list[float]:
-    """Return the costs of `_counted_costs` for keys of which some pairs have these differing bits."""
+def _ball_costs(keys: int, mask: int, radius: int, differing: Keys) -> list[float]:
+    """Return the cost of a block with each radius up to this one, in ns, by the differing bits of some pairs."""
     bits = mask.bit_count()
     apart = np.bitwise_count(differing & np.uint64(mask))
     rows = min(keys, 2**bits * max(1.0, keys / 2**bits / TILE_ROWS))
-    near = [keys / 2 * float(np.mean(apart <= some)) for some in range(radius + 1)]
-    return _costs(keys, bits, [keys * some for some in near], [rows * some for some in near], rows)
-
-
-def _costs(keys: int, bits: int, pairs: list[float], gathered: list[float], rows: float) -> list[float]:
-    fixed = keys * _TABLE_KEY_NS + _TABLE_NS + len(pairs) * bits * 2**bits * _COUNT_NS
-    costs = [fixed + pairs[0] * _NEIGHBOUR_NS]
-    for radius in range(1, len(pairs)):
-        probes = rows * sum(comb(bits, flips) for flips in range(1, radius + 1))
-        costs.append(
-            costs[0] + pairs[radius] * _TILE_PAIR_NS + gathered[radius] * _GATHER_NS + probes * _PROBE_NS + 2**bits
-        )
+    fixed = keys * _TABLE_KEY_NS + _TABLE_NS
+    costs, ways = [], 0
+    for some in range(radius + 1):
+        ways += comb(bits, some)
+        near = keys / 2 * max(float(np.mean(apart <= some)), ways / 2**bits)
+        if not some:
+            costs.append(fixed + keys * near * _NEIGHBOUR_NS)
+        else:
+            looking = rows * (near * _GATHER_NS + (ways - 1) * _PROBE_NS) + 2**bits
+            costs.append(costs[0] + keys * near * _TILE_PAIR_NS + looking)
     return costs
 
 
-def _sample(keys: Keys, runs: Runs, size: int = _SAMPLE) -> Keys:
+def _sample(keys: Keys, runs: Runs) -> Keys:
     """Return the differing bits of random pairs of keys of the same run, with a fixed seed."""
     random = np.random.default_rng(0)
     weights = runs.sizes.astype(float) ** 2
-    run = random.choice(len(weights), size=size, p=weights / weights.sum())
+    run = random.choice(len(weights), size=_SAMPLE, p=weights / weights.sum())
     starts, sizes = runs.starts[run], runs.sizes[run]
     one = random.integers(0, sizes)
     other = (one + random.integers(1, sizes)) % sizes
@@ -444,9 +374,9 @@ def _only(keys: Keys, runs: Runs) -> tuple[Keys, Runs]:
     return keys, Runs(starts, runs.sizes)
 
 
-def _whole(keys: Keys) -> Runs:
-    """Return all keys as one run."""
-    return Runs(np.zeros(1, dtype=np.intp), np.array([keys.size], dtype=np.intp))
+def _whole(keys: int) -> Runs:
+    """Return a number of keys as one run."""
+    return Runs(np.zeros(1, dtype=np.intp), np.array([keys], dtype=np.intp))
 
 
 def _varying_bits(keys: Keys, runs: Runs) -> int:

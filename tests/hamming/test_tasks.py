@@ -9,8 +9,7 @@ from hamming_samples import WORD, near, random_words
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.hamming import _join, _sketches, find_pairs, pair_buckets, pair_tasks, pairs_in_buckets, pairs_of_task
-from simsql.hamming.blocks import block_masks
+from simsql.hamming import _sketches, find_pairs, pair_buckets, pair_tasks, pairs_in_buckets, pairs_of_task
 
 NONE = np.empty((0, 2), dtype=np.uint64)
 
@@ -99,9 +98,8 @@ def test_pairs_have_near_sketches(rows, distance, apart, masked):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_thousands_of_sketches(monkeypatch, workers):
-    """Enough for radii, in blocks of chosen bits. Some fingerprints have several sketches."""
-    monkeypatch.setattr(_join, "_BALANCE_NS", 0.0)
+def test_thousands_of_sketches(workers):
+    """Enough for radii. Some fingerprints have several sketches."""
     rng = np.random.default_rng(30)
     words = np.concatenate([np.repeat(random_words(31, 200), 20), random_words(32, 6_000)])
     sketches = np.concatenate([np.repeat(random_words(33, 200), 20), random_words(34, 6_000)])
@@ -122,21 +120,6 @@ def test_thousands_of_sketches(monkeypatch, workers):
     assert listed(pairs for task in tasks for pairs in pairs_of_task(task, words)) == sorted(close)
     found = find_pairs(words, 10, sketches=(sketches, 22), workers=workers)
     assert listed([found]) == sorted(expected)
-
-
-def test_blocks_of_chosen_bits_bring_fewer_together():
-    """Half of the bits are nearly constant. Blocks of neighbours have all of these or none."""
-    rare = np.bitwise_and.reduce([random_words(seed, 20_000) for seed in range(40, 45)]) & np.uint64(0xFFFFFFFF)
-    keys = np.unique(random_words(46, 20_000) & np.uint64(0xFFFFFFFF << 32) | rare)
-    masks = block_masks(2**64 - 1, 4)
-    chosen = _join._balance(keys, masks, [2, 2, 2, 2])
-    assert sorted(map(int.bit_count, chosen)) == [16] * 4
-    assert sum(chosen) == 2**64 - 1
-
-    def comparisons(blocks):
-        return sum(_join._counted_costs(keys, mask, 2)[2] for mask in blocks)
-
-    assert comparisons(chosen) < 0.7 * comparisons(masks)
 
 
 @pytest.mark.parametrize(("a", "b"), [([], []), ([5], [1]), ([5, 5], [1, 2])])
