@@ -209,7 +209,6 @@ class _Loader:
         self._let_in: dict[int, list[_Item]] = defaultdict(list)
         """The documents that were let in since the search or, in a dry run, since the start, by fingerprint."""
         self._let_in_ids: dict[str, _Item] = {}
-        self._let_in_fingerprints: list[NDArray[np.uint64]] = []
         self._places: dict[str, int] = {}
         """The places of documents in this part of the load, by id."""
         self._own: list[str] = []
@@ -261,7 +260,8 @@ class _Loader:
         self._places.clear()
         while part:
             if not self.dry_run:
-                self._forget_let_in()
+                self._let_in.clear()
+                self._let_in_ids.clear()
             try:
                 with self._transaction() as raw:
                     before = _one(raw, "SELECT CAST(pg_catalog.pg_current_snapshot() AS pg_catalog.text)")
@@ -306,7 +306,7 @@ class _Loader:
     def _match(self, items: Iterable[_Item], stored: Iterable[NDArray[np.uint64]]) -> Mapping[int, list[int]]:
         """Return the stored fingerprints that are near enough to those of the items."""
         near: dict[int, list[int]] = defaultdict(list)
-        queries = np.unique(_fingerprints(items))
+        queries = np.unique(_words(item.fingerprint for item in items))
         for fingerprints in map(np.unique, stored):
             if queries.size and fingerprints.size:
                 for places, owners in cheapest_search(queries, fingerprints, self.distance)(fingerprints):
@@ -381,7 +381,7 @@ class _Loader:
 
     def _compare_within(self, batch: Sequence[_Item]) -> None:
         """Find the near-duplicates of each document among those before it."""
-        near = self._match(batch, [np.concatenate([*self._let_in_fingerprints, _fingerprints(batch)])])
+        near = self._match(batch, [_words([*self._let_in, *(item.fingerprint for item in batch)])])
         before = defaultdict(list, {fingerprint: [*items] for fingerprint, items in self._let_in.items()})
         pairs: list[tuple[_Item, _Item]] = []
         for item in batch:
@@ -427,9 +427,6 @@ class _Loader:
         """Load what is left of a batch in a transaction that keeps claims and other loaders out."""
         raw.execute(_SETTINGS)
         raw.execute(f"SELECT simsql._wait_for({_TABLE})", self._index[:1])
-        found = raw.execute(self._find_ids, [[item.document.id for item in batch]]).fetchall()
-        if any(exists != (item.outcome == "replaced") for item, (_, exists, *_) in zip(batch, found, strict=True)):
-            raise _ChangedError
         if _one(
             raw, "SELECT simsql._others_committed(CAST(%s AS pg_catalog.pg_snapshot), %s)", [before, self._own]
         ):
@@ -445,7 +442,8 @@ class _Loader:
         for item in batch:
             values = [item.document.text, *self._scope_values, *item.values]
             if item.kept is None and item.outcome == "replaced":
-                raw.execute(self._replace, [*values, item.id])
+                if not raw.execute(self._replace, [*values, item.id]).rowcount:
+                    raise _ChangedError
             elif item.kept is None:
                 added.append(RowWithOrigin([item.id, *values], item.document.id, item.document.place))
         if added:
@@ -461,12 +459,6 @@ class _Loader:
                 self._let_in_ids[item.id] = item
                 if item.fingerprint is not None:
                     self._let_in[item.fingerprint].append(item)
-        self._let_in_fingerprints.append(_fingerprints(item for item in batch if item.kept is None))
-
-    def _forget_let_in(self) -> None:
-        self._let_in.clear()
-        self._let_in_ids.clear()
-        self._let_in_fingerprints.clear()
 
 
 def _leave_out(batch: Sequence[_Item]) -> None:
@@ -481,8 +473,8 @@ def _cause(error: BaseException) -> BaseException | None:
     return error.__cause__ if isinstance(error, SimsqlError) else error
 
 
-def _fingerprints(items: Iterable[_Item]) -> NDArray[np.uint64]:
-    return np.array([item.fingerprint for item in items if item.fingerprint is not None], np.int64).view(np.uint64)
+def _words(bigints: Iterable[int | None]) -> NDArray[np.uint64]:
+    return np.array([bigint for bigint in bigints if bigint is not None], np.int64).view(np.uint64)
 
 
 def _differing(one: int | None, other: int | None) -> int:

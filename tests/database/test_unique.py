@@ -188,13 +188,16 @@ def waiting_load(database, **options):
         yield future, said
 
 
-@pytest.mark.parametrize("change", ["insert", "delete", "edit"])
+@pytest.mark.parametrize("change", ["insert", "insert of a running transaction", "delete", "edit"])
 def test_what_a_claim_commits_while_a_loader_waits_is_looked_at(connection, database, change):
-    create(connection, [] if change == "insert" else [NewDocument("7", BODY + " more")])
+    inserts = change.startswith("insert")
+    create(connection, [] if inserts else [NewDocument("7", BODY + " more")])
     connection.execute("BEGIN")
     claim(connection, -1)
+    if change != "insert":
+        connection.execute("SELECT pg_current_xact_id()")
     with waiting_load(database) as (waiting, said):
-        if change == "insert":
+        if inserts:
             add(connection, [NewDocument("7", BODY + " more")])
         elif change == "delete":
             connection.execute("DELETE FROM article")
@@ -202,10 +205,24 @@ def test_what_a_claim_commits_while_a_loader_waits_is_looked_at(connection, data
             connection.execute("UPDATE article SET body = 'other'")
         connection.execute("COMMIT")
     found = waiting.result()
-    assert (found.outcome, found.kept) == (("left out", "7") if change == "insert" else ("loaded", None))
+    assert (found.outcome, found.kept) == (("left out", "7") if inserts else ("loaded", None))
     assert said == [
         f"waiting for sessions that claim in article or have locked rows: {connection.info.backend_pid}"
     ]
+
+
+def test_ids_that_come_and_go_while_a_loader_waits(connection, database):
+    create(connection, [NewDocument("1", "some other words")])
+    for is_there in (True, False):
+        connection.execute("BEGIN")
+        claim(connection, -1)
+        with waiting_load(database, replace=True) as (waiting, _):
+            connection.execute("DELETE FROM article")
+            add(connection, [] if is_there else [NewDocument("1", BODY)])
+            connection.execute("COMMIT")
+        assert waiting.result().outcome == ("loaded" if is_there else "loaded before")
+        assert stored(connection) == {"1": BODY}
+        connection.execute("DELETE FROM article")
 
 
 @pytest.mark.parametrize("change", ["UPDATE article SET body = body", "INSERT INTO article VALUES (1)"])
