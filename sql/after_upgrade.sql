@@ -32,7 +32,7 @@ BEGIN
         FOR keys IN
             SELECT c.oid::regclass
               FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-              JOIN pg_class AS c ON c.oid = to_regclass(format('simsql.keys_%s_%s', index.id, p.number))
+              JOIN pg_class AS c ON c.oid = to_regclass(format('simsql.keys_%s_%s', index.id, p.number)) AND c.relkind = 'r'
         LOOP
             IF EXISTS (SELECT FROM pg_policy AS p
                         WHERE p.polrelid = keys::regclass AND p.polname = 'readers') THEN
@@ -44,7 +44,9 @@ BEGIN
             PERFORM simsql._give(index, owner);
         END IF;
         -- The others keep their stamp, which differs now, until they are repaired.
-        IF index.id = ANY (current_setting('simsql.sound')::integer[]) THEN
+        IF index.id = ANY (current_setting('simsql.sound')::integer[])
+           AND array_position(simsql._key_table_ids(index), NULL) IS NULL
+        THEN
             IF current_setting('simsql.compare', true) = 'on' AND index.storage = 'tables' THEN
                 PERFORM simsql._add_missing_keys(index);
             END IF;

@@ -60,3 +60,20 @@ SELECT r.id, r.table_id, r.column_name, r.is_default, r.distance, r.scope_column
   FROM simsql.registry AS r;
 
 GRANT SELECT ON simsql._searchable TO PUBLIC;
+
+-- So do these claims, and searches of partitioned tables, which call:
+CREATE OR REPLACE FUNCTION simsql._files(table_name regclass) RETURNS oid[]
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM simsql._refuse_changed(table_name, 'simsql was upgraded');
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._check_rewritten(table_id regclass) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    PERFORM simsql._refuse_changed(table_id, 'simsql was upgraded');
+END
+$$;

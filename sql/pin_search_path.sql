@@ -35,7 +35,7 @@ BEGIN
                                                          ORDER BY d.kind, d.name)
                                           FROM simsql._definitions() AS d));
     PERFORM simsql._set_privileges(existing => existing);
-    PERFORM set_config('quote_all_identifiers', current_setting('simsql.quote_all_identifiers'), true),
-            set_config('search_path', current_setting('simsql.search_path'), true);
+    PERFORM set_config(s.name, current_setting('simsql.' || s.name), true)
+       FROM unnest('{quote_all_identifiers,standard_conforming_strings,plpgsql.extra_errors,search_path}'::text[]) AS s (name);
 END
 $$;

@@ -81,7 +81,7 @@ found (number, requirement, met, problem, remedy) AS (
                "pg_stat_get_last_analyze_time(oid)", "pg_stat_get_last_autoanalyze_time(oid)",
                "pg_stat_get_last_autovacuum_time(oid)", "pg_stat_get_last_vacuum_time(oid)",
                "pg_stat_get_live_tuples(oid)", "pg_stat_get_mod_since_analyze(oid)",
-               "pg_try_advisory_xact_lock(bigint)", "pg_typeof(\"any\")", "pg_visible_in_snapshot(xid8, pg_snapshot)",
+               "pg_try_advisory_xact_lock(bigint)", "pg_typeof(pg_catalog.any)", "pg_visible_in_snapshot(xid8, pg_snapshot)",
                "set_config(text, text, boolean)"
            }'::text[])) AS f (wanted)
      CROSS JOIN LATERAL (

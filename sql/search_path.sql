@@ -1,13 +1,13 @@
 -- Until the end of the last file, names are looked up in pg_catalog alone: the role that runs the files may
 -- have another schema before it, with a type called text. And names are quoted only where that is necessary,
--- as in what is compared with them.
+-- as in what is compared with them; strings are read as the standard does; and PL/pgSQL creates functions that its
+-- optional checks complain about.
 
 DO $$
 BEGIN
-    PERFORM pg_catalog.set_config('simsql.search_path', pg_catalog.current_setting('search_path'), true),
-            pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
-            pg_catalog.set_config('simsql.quote_all_identifiers',
-                                  pg_catalog.current_setting('quote_all_identifiers'), true),
-            pg_catalog.set_config('quote_all_identifiers', 'off', true);
+    PERFORM pg_catalog.set_config(pg_catalog.concat('simsql.', s.name), pg_catalog.current_setting(s.name), true),
+            pg_catalog.set_config(s.name, s.value, true)
+       FROM (VALUES ('quote_all_identifiers', 'off'), ('standard_conforming_strings', 'on'),
+                    ('plpgsql.extra_errors', 'none'), ('search_path', 'pg_catalog, pg_temp')) AS s (name, value);
 END
 $$;

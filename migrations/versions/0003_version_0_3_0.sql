@@ -18,8 +18,6 @@ DROP FUNCTION simsql._begin_build(regclass, text, integer, integer, integer, int
 DROP FUNCTION simsql._other_callers(regprocedure), simsql._btree_faults(simsql.registry, regclass, text[]),
               simsql._key_table_faults(simsql.registry, simsql.registry, integer, boolean);
 
-DROP FUNCTION simsql._files(regclass);
-
 -- What a stamp holds: see stamp.sql. after_upgrade.sql stamps the indexes that searches accepted.
 CREATE TYPE simsql._mark AS (place tid, version xid);
 CREATE TYPE simsql._keys_mark AS (name name, file oid);
@@ -35,6 +33,7 @@ ALTER TABLE simsql.registry SET (toast_tuple_target = 8160);
 SELECT set_config('simsql.compare', 'on', true);
 
 -- Key tables get a row without a key: see _emptied_tables. It comes first: whoever finds its table empty has lost keys.
+-- One that others have altered may refuse it, or run their code. It is dropped, and repair creates it again.
 DO $$
 DECLARE
     keys record;
@@ -42,22 +41,44 @@ BEGIN
     FOR keys IN
         SELECT c.oid::regclass::text AS name, (
                SELECT string_agg(format('ALTER %I DROP NOT NULL', a.attname), ', ')
-                 FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.attnotnull) AS changes
+                 FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.attnotnull) AS changes,
+               c.relhasrules
+               OR EXISTS (SELECT FROM pg_trigger AS t
+                           WHERE t.tgrelid = c.oid AND t.tgfoid <> 'simsql._ignore_applied'::regproc)
+               OR EXISTS (SELECT FROM pg_constraint AS k WHERE k.conrelid = c.oid AND k.contype <> 'n')
+               OR EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid
+                             AND (i.indisunique OR i.indexprs IS NOT NULL OR i.indpred IS NOT NULL))
+               OR EXISTS (SELECT FROM pg_attribute AS a
+                           WHERE a.attrelid = c.oid AND (a.atthasdef OR a.attidentity <> ''))
+               OR NOT EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attname = 'key') AS is_altered
           FROM pg_class AS c
-         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^keys_\d+_\d+$'
+          JOIN simsql.registry AS r ON c.relname ~ format('^keys_%s_\d+$', r.id)
+         WHERE c.relnamespace = 'simsql'::regnamespace AND c.relkind = 'r'
     LOOP
-        EXECUTE format('ALTER TABLE %s %s', keys.name, keys.changes);
+        IF keys.is_altered THEN
+            RAISE WARNING 'simsql: the upgrade drops %, which was altered', keys.name
+                USING HINT = 'simsql.repair creates it again.';
+            EXECUTE 'DROP TABLE ' || keys.name;
+            CONTINUE;
+        ELSIF keys.changes IS NOT NULL THEN
+            EXECUTE format('ALTER TABLE %s %s', keys.name, keys.changes);
+        END IF;
         EXECUTE format('INSERT INTO %s (key) VALUES (NULL)', keys.name);
     END LOOP;
 END
 $$;
 
 -- What an index is like comes from its stamp.
-DROP VIEW simsql.indexes;
+-- Others may have views on these two.
+CREATE OR REPLACE VIEW simsql.indexes AS
+SELECT r.id, r.table_name, r.column_name, r.scope_columns AS scope, r.distance, r.blocks, r.lead, r.inner_blocks,
+       r.recipe, NULL::text AS state, r.storage, r.is_default, NULL::bigint AS bytes,
+       NULL::double precision AS unvacuumed, NULL::timestamptz AS last_vacuum, NULL::text AS hint
+  FROM simsql.registry AS r;
 CREATE OR REPLACE VIEW simsql._searchable AS
 SELECT r.id, r.table_id, r.column_name, r.is_default, r.distance, r.scope_columns, false AS sound
   FROM simsql.registry AS r;
 DROP FUNCTION simsql._health(simsql.registry, boolean), simsql._expression_is_sound(simsql.registry),
-              simsql._check_rewritten(regclass), simsql._expressions(simsql.registry), simsql._estimated_rows(regclass),
+              simsql._expressions(simsql.registry), simsql._estimated_rows(regclass),
               simsql._is_counted(regclass), simsql._has_other_policies(regclass),
               simsql._search_decision(simsql.registry, jsonb);

@@ -52,6 +52,13 @@ def test_a_second_installation_changes_nothing(empty_database):
     assert contents_of_simsql(empty_database) == before
 
 
+@pytest.mark.parametrize("setting", ["standard_conforming_strings = off", "plpgsql.extra_errors = 'all'"])
+def test_a_setting_of_the_database_changes_nothing(empty_database, server, setting):
+    with server.connect("postgres") as connection:
+        connection.execute(f"ALTER DATABASE {empty_database.url.database} SET {setting}")
+    assert install_schema(empty_database)
+
+
 def test_of_installations_at_once_one_installs_and_all_succeed(server):
     for _ in range(3):
         with server.new_database(template="template0") as url, contextlib.ExitStack() as stack:
