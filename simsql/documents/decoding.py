@@ -121,7 +121,7 @@ class Stream(io.BufferedIOBase):
 
     def _take(self, size: int) -> bytes:
         data: bytes = b"" if self._has_ended else self._fetch(size)
-        self._has_ended = not data and size > 0
+        self._has_ended = self._has_ended or (not data and size > 0)
         self.consumed += len(data)
         if self._advance:
             self._advance(len(data))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Protocol
+from typing import IO, Any, BinaryIO
 
 from simsql.documents import formats
 from simsql.documents.compression import READ_ERRORS, find_compression, is_named_compressed
@@ -31,17 +31,11 @@ _USUAL = Layout()
 _CHUNK = 1 << 21  # bytes
 
 
-class _FormatModule(Protocol):
-    FORMATS: list[Format]
-
-
-def _find_formats() -> Iterator[Format]:
-    for module in pkgutil.iter_modules(formats.__path__, f"{formats.__name__}."):
-        found: _FormatModule = import_module(module.name)
-        yield from found.FORMATS
-
-
-_FORMATS = list(_find_formats())
+_FORMATS: list[Format] = [
+    format_
+    for module in pkgutil.iter_modules(formats.__path__, f"{formats.__name__}.")
+    for format_ in import_module(module.name).FORMATS
+]
 
 
 def format_of_name(path: Path, layout: Layout = _USUAL) -> Format:

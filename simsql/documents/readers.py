@@ -86,14 +86,11 @@ class DocumentReader:
         for found in self._files:
             if isinstance(found, Skip):
                 yield found
-            else:
-                yield from self._read(found)
-
-    def _read(self, found: Found) -> Iterator[Document | Skip]:
-        yield from self._file_reader.read(found)
-        # A binary file counts in full although only its start was looked at.
-        self._finished = self.bytes_done if found.size is None else self._finished + found.size
-        self._file_reader.current = None
+                continue
+            yield from self._file_reader.read(found)
+            # A binary file counts in full although only its start was looked at.
+            self._finished = self.bytes_done if found.size is None else self._finished + found.size
+            self._file_reader.current = None
 
     def files(self) -> Iterator[tuple[Found, Format]]:
         """Yield the files that are there, with their formats."""
