@@ -201,7 +201,8 @@ BEGIN
         WITH RECURSIVE tree (id) AS (
             SELECT table_id::oid
              UNION
-            SELECT i.inhrelid FROM tree AS t JOIN pg_inherits AS i ON i.inhparent = t.id)
+            -- Nobody reads a partition that DETACH CONCURRENTLY has not finished to detach, for whatever reason.
+            SELECT i.inhrelid FROM tree AS t JOIN pg_inherits AS i ON i.inhparent = t.id AND NOT i.inhdetachpending)
         SELECT FROM tree AS t JOIN pg_class AS c ON c.oid = t.id
          WHERE nullif(c.relfilenode, 0) <> coalesce(pg_relation_filenode(c.oid), 0)
             OR c.relispartition AND pg_partition_root(c.oid) IS DISTINCT FROM pg_partition_root(table_id));

@@ -127,6 +127,7 @@ def test_a_transaction_that_has_searched_sees_a_detached_partition(articles, con
     for query in QUERIES:
         assert near(session, query, 7) == expected_near(live, query, 7)
     session.execute("COMMIT")
+    searches_are_exact(articles)
     articles.execute("ALTER TABLE article DETACH PARTITION part_1 FINALIZE")
     searches_are_exact(articles)
 
