@@ -160,10 +160,7 @@ class Join:
         else:
             if self._prepared is None or self._prepared[0] != task.here:
                 constant = ~_varying_bits(self._keys, _whole(self._keys.size)) & ~task.here.prefix & _ALL_BITS
-                # A radius pays among many keys only, most of whose near pairs the sketches drop.
-                sketches = self._sketches if task.here.radius else None
-                prepared = _Prepared(task.here, self._keys, constant, self._spanning, sketches)
-                self._prepared = task.here, prepared
+                self._prepared = task.here, _Prepared(task.here, self._keys, constant, self._spanning)
             prepared = self._prepared[1]
             if task.part == 0:
                 found = _pairs_agreeing(prepared, self._distance)
@@ -194,17 +191,11 @@ def _cheapest(sample: Keys, keys: int, distance: int) -> _Plan:
 class _Prepared:
     """The keys of a pass, sorted, with the constant bits and then those of its prefix in front."""
 
-    def __init__(
-        self, here: Pass, keys: Keys, constant: int, spanning: bool, sketches: SketchFilter | None = None
-    ) -> None:
+    def __init__(self, here: Pass, keys: Keys, constant: int, spanning: bool) -> None:
         others = ~(constant | here.prefix) & _ALL_BITS
         self.here, self.order, self.spanning = here, BitOrder((constant, here.prefix, others)), spanning
-        self.keys, self._sketches = self.order.apply(keys), None
-        if sketches is not None:
-            order = np.argsort(self.keys)
-            self.keys, self._sketches = self.keys[order], sketches.firsts(order)
-        elif not self.order.changes_nothing:
-            self.keys.sort()
+        self.keys = self.order.apply(keys)
+        self.keys.sort()
 
     @property
     def behind(self) -> int:
@@ -216,7 +207,7 @@ class _Prepared:
         """The keys in balls around the values of the prefix."""
         bits = self.here.prefix.bit_count()
         flips = flip_masks((1 << bits) - 1, self.here.radius)[1:]
-        return Balls(self.keys, bits, self.behind, flips, spanning=self.spanning, sketches=self._sketches)
+        return Balls(self.keys, bits, self.behind, flips)
 
 
 def _pairs_agreeing(prepared: _Prepared, distance: int) -> Iterator[Pairs]:

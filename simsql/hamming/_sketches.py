@@ -26,21 +26,6 @@ Pairs = NDArray[np.uint64]
 Positions = NDArray[np.intp]
 
 
-class FirstSketches(NamedTuple):
-    """The first sketch of each key of a sorted array, and whether it has more."""
-
-    first: Words
-    several: NDArray[np.bool_]
-    distance: int
-
-    def may_pass(self, ones: Positions, others: Positions) -> NDArray[np.bool_]:
-        """Return whether the keys at these positions pass the filter, or have sketches that are not known here."""
-        near: NDArray[np.bool_] = np.bitwise_count(self.first[ones] ^ self.first[others]) <= self.distance
-        near |= self.several[ones]
-        near |= self.several[others]
-        return near
-
-
 class SketchFilter(NamedTuple):
     """The sketches of distinct sorted fingerprints; a pair passes if two of theirs differ in few enough bits.
 
@@ -68,11 +53,6 @@ class SketchFilter(NamedTuple):
                     found = self._near(np.repeat(one[part], each), consecutive(others[pair[part]], each))
                     near[np.repeat(pair[part], each)[found]] = True
         return pairs[near]
-
-    def firsts(self, order: Positions) -> FirstSketches:
-        """Return the first sketches of the fingerprints in another order."""
-        starts = self.starts[order]
-        return FirstSketches(self.sketches[starts], self.starts[order + 1] - starts > 1, self.distance)
 
     def _near(self, ones: Positions, others: Positions) -> NDArray[np.bool_]:
         near: NDArray[np.bool_] = np.bitwise_count(self.sketches[ones] ^ self.sketches[others]) <= self.distance

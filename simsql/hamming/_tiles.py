@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.arrays.positions import consecutive, roots_of, unite
-from simsql.hamming._sketches import FirstSketches
 
 Keys = NDArray[np.uint64]
 Pairs = NDArray[np.uint64]
@@ -175,37 +174,25 @@ def compare_spanning(run: Keys, distance: int) -> Iterator[Pairs]:
 class Balls:
     """Sorted keys, to be compared with those whose prefix differs by one of the `flips`.
 
-    The prefix of a key is its `bits` bits before the last `behind`. If `spanning`, pairs whose keys are connected
-    by other pairs may be omitted. With `sketches` of the keys, most pairs that their filter drops are omitted.
+    The prefix of a key is its `bits` bits before the last `behind`.
     """
 
-    def __init__(
-        self,
-        keys: Keys,
-        bits: int,
-        behind: int,
-        flips: Keys,
-        *,
-        spanning: bool = False,
-        sketches: FirstSketches | None = None,
-    ) -> None:
+    def __init__(self, keys: Keys, bits: int, behind: int, flips: Keys) -> None:
         self._keys = np.append(keys, ~keys[:1])  # the last one pads tiles
         values = (keys >> np.uint64(behind)).view(np.intp) & ((1 << bits) - 1)
         self._counts = np.bincount(values, minlength=1 << bits)
         self._firsts = np.cumsum(self._counts) - self._counts
         self._flips = flips.view(np.intp)
-        self._trees = np.arange(self._keys.size) if spanning else None
-        self._tile, self._sketches = Tile(_TILE), sketches
+        self._tile = Tile(_TILE)
 
     @cached_property
     def _rows(self) -> tuple[NDArray[np.intp], Runs]:
         """The prefix of each run, and the run; longer runs in parts that fit a tile."""
-        height = TILE_ROWS if self._trees is None else _SPANNING_ROWS
         present = np.flatnonzero(self._counts)
-        parts = -(-self._counts[present] // height)
+        parts = -(-self._counts[present] // TILE_ROWS)
         values = np.repeat(present, parts)
-        skipped = height * consecutive(np.zeros_like(parts), parts)
-        sizes = np.minimum(self._counts[values] - skipped, height)
+        skipped = TILE_ROWS * consecutive(np.zeros_like(parts), parts)
+        sizes = np.minimum(self._counts[values] - skipped, TILE_ROWS)
         return values, Runs(self._firsts[values] + skipped, sizes)
 
     def compare(self, distance: int, part: int = 0, parts: int = 1) -> Iterator[Pairs]:
@@ -231,17 +218,12 @@ class Balls:
             all_tiles = slice(some[0].start, some[-1].stop)
             positions = consecutive(starts[all_tiles].reshape(-1), sizes[all_tiles].reshape(-1))
             np.minimum(positions, self._keys.size - 1, out=positions)
-            if self._trees is None:
-                found = self._close_in(some, rows, padded, positions, distance)
-            else:
-                found = self._connected_in(self._trees, some, rows, padded, positions, distance)
-            for one, other in found:
-                yield np.stack((self._keys[one], self._keys[other]), axis=1)
+            yield from self._close_in(some, rows, padded, positions, distance)
 
     def _close_in(
         self, tiles: list[slice], rows: Runs, widths: Positions, positions: Positions, distance: int
-    ) -> Iterator[tuple[Positions, Positions]]:
-        """Yield the positions of pairs of rows and of the columns that were gathered for them."""
+    ) -> Iterator[Pairs]:
+        """Yield the pairs of rows and of the columns that were gathered for them."""
         steps = self._steps(tiles, rows, widths, self._keys.take(positions))
         while True:
             found, places = self._compare_some(steps, distance)
@@ -254,9 +236,7 @@ class Balls:
             one = rows.starts[np.repeat(first, size) + run] + row
             other = positions[np.repeat(offset, size) + run * np.repeat(width, size) + column]
             inside = other < self._keys.size - 1  # the last key pads tiles
-            if self._sketches is not None:
-                inside &= self._sketches.may_pass(one, np.where(inside, other, 0))
-            yield one[inside], other[inside]
+            yield np.stack((self._keys[one[inside]], self._keys[other[inside]]), axis=1)
 
     def _steps(self, tiles: list[slice], rows: Runs, widths: Positions, columns: Keys) -> Iterator[_Step]:
         """Yield the rows and columns of tiles, a tile or a part of one at a time."""
@@ -286,49 +266,6 @@ class Balls:
                     if room <= 0:
                         break
         return found, places
-
-    def _connected_in(
-        self,
-        trees: Positions,
-        tiles: list[slice],
-        rows: Runs,
-        widths: Positions,
-        positions: Positions,
-        distance: int,
-    ) -> Iterator[tuple[Positions, Positions]]:
-        """Yield pairs as `_close_in` does, without those of tiles of one run that others connect."""
-        end = 0
-        for tile in tiles:
-            count, height = tile.stop - tile.start, int(rows.sizes[tile.start])
-            begin, end = end, end + count * int(widths[tile.start])
-            if count == 1:
-                left = rows.starts[tile.start] + np.arange(height)
-                yield from self._connect(trees, left, positions[begin:end], distance)
-            else:
-                yield from self._close_in([tile], rows, widths, positions[begin:end], distance)
-
-    def _close(self, left: Positions, right: Positions, distance: int) -> Iterator[tuple[Positions, Positions]]:
-        """Compare the keys at each of `left` with those at each of `right`, and yield the positions of pairs."""
-        rows = self._keys[left][None]
-        step = max(1, _TILE // left.size)
-        for start in range(0, right.size, step):
-            some = right[start : start + step]
-            row, column = np.divmod(self._tile.compare(rows, self._keys[some][None], distance), some.size)
-            if row.size:
-                yield left[row], some[column]
-
-    def _connect(
-        self, trees: Positions, left: Positions, right: Positions, distance: int
-    ) -> Iterator[tuple[Positions, Positions]]:
-        """Yield pairs of positions that connect the keys; pairs of the tree of most rows are not compared."""
-        roots, others = roots_of(trees, left), roots_of(trees, right)
-        most = np.sort(roots)[roots.size // 2]
-        same = roots == most
-        for rows, columns in ((left[same], right[others != most]), (left[~same], right)):
-            if rows.size and columns.size:
-                for one, other in self._close(rows, columns, distance):
-                    unite(trees, one, other)
-                    yield one, other
 
 
 def _plan_tiles(heights: NDArray[np.intp], widths: NDArray[np.intp]) -> tuple[list[slice], NDArray[np.intp]]:

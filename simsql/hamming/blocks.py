@@ -85,11 +85,6 @@ class BitOrder:
     def _moves_back(self) -> tuple[tuple[int, int], ...]:
         return tuple((_shifted(mask, shift), -shift) for mask, shift in self._moves)
 
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether every bit keeps its position."""
-        return all(shift == 0 for _, shift in self._moves)
-
     @overload
     def apply(self, words: int) -> int: ...
     @overload

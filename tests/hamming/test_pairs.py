@@ -337,20 +337,6 @@ def test_clusters_of_near_equal_fingerprints_take_few_pairs():
     assert as_lists(find_clusters(values, 8)) == [values[:-1].tolist()]
 
 
-@pytest.mark.parametrize("parts", [1, 3])
-def test_clusters_with_radii_take_few_pairs(monkeypatch, parts):
-    """A thousand near-equal fingerprints among others: almost 250,000 pairs are close, few connect them."""
-    monkeypatch.setattr(_join, "_cheapest_balls", balls(1, 1, 1, 1))
-    monkeypatch.setattr(_tiles, "_TILE", 256)  # as many fill the usual tiles in larger sets
-    values = np.unique(np.concatenate([near_equal(25, 1_000, 4), random_words(26, 1_500)]))
-    every, few = _join.Join(values, 7), _join.Join(values, 7, spanning=True)
-    close = np.concatenate([some for task in every.tasks(parts) for some in every(task)])
-    spanning = np.concatenate([some for task in few.tasks(parts) for some in few(task)])
-    assert len(close) > 5 * len(spanning)
-    assert as_lists(connected_components(values, [spanning])) == as_lists(connected_components(values, [close]))
-    assert {*map(tuple, np.sort(spanning, axis=1).tolist())} <= {*map(tuple, np.sort(close, axis=1).tolist())}
-
-
 def test_clusters_are_the_connected_components_of_scipy():
     """Thousands of clusters of all sizes, and one that is long."""
     csgraph, sparse = pytest.importorskip("scipy.sparse.csgraph"), pytest.importorskip("scipy.sparse")
