@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.errors import UsageError
+from simsql.fingerprint.hashes import GOLDEN, mix
 from simsql.hamming import find_pairs, hamming_distance
 
 U64 = NDArray[np.uint64]
-
-# The constants of SplitMix64: G. Steele, D. Lea, C. Flood, OOPSLA 2014.
-_STEP, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 class Drawn(NamedTuple):
@@ -78,14 +76,7 @@ def _random_order(pairs: U64, seed: int) -> U64:
     The pairs with the smallest numbers are a random sample, in whatever order the pairs come.
     """
     start = np.random.default_rng(seed).integers(1 << 64, dtype=np.uint64, endpoint=False)
-    return _mix(_mix(pairs[:, 0] + start) + pairs[:, 1])
-
-
-def _mix(values: U64) -> U64:
-    values = values + _STEP
-    values = (values ^ (values >> np.uint64(30))) * _FIRST
-    values = (values ^ (values >> np.uint64(27))) * _SECOND
-    return values ^ (values >> np.uint64(31))
+    return mix(mix(pairs[:, 0] + start + GOLDEN) + pairs[:, 1] + GOLDEN)
 
 
 def _share_out(available: list[int], wanted: int) -> list[int]:

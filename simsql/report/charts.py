@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from simsql.report.collected import Collected
 from simsql.report.content import RunReport
@@ -16,24 +16,13 @@ _SIZES = (2, 3, 4, 5, 6, 11, 21, 51, 101, 1001)  # where the bars of cluster siz
 _STEP = 5  # hundredths of similarity in one bar
 
 
-@dataclass(frozen=True)
-class Part:
-    """One colour of a bar, in units of the picture."""
-
-    kind: str
-    y: float
-    height: float
-
-
-@dataclass(frozen=True)
-class Bin:
-    """A range of values, both ends included, and how many there are of each kind."""
+class Bin(NamedTuple):
+    """A range of values, both ends included, with a text below its bar, and how many there are of each kind."""
 
     low: float
     high: float
     label: str
     tick: str
-    """Text below the bar, if any."""
     counts: dict[str, int]
 
     @property
@@ -42,37 +31,32 @@ class Bin:
         return sum(self.counts.values())
 
 
-@dataclass(frozen=True)
-class Bar:
-    """The bar of a bin, in units of the picture."""
+class Bar(NamedTuple):
+    """The bar of a bin, with a text above it, in units of the picture."""
 
     bin: Bin
     x: float
     width: float
     y: float
-    parts: Sequence[Part]
-    count: str
-    """Text above the bar, if any."""
+    parts: Sequence[tuple[str, float, float]]
+    """The kind, top and height of each colour."""
+    number: str
 
     @property
     def middle(self) -> float:
-        """Where its labels are centred."""
+        """Where its texts are centred."""
         return round(self.x + self.width / 2, 1)
 
 
-@dataclass(frozen=True)
-class Histogram:
-    """A picture of bars."""
+class Histogram(NamedTuple):
+    """A picture of bars, which set the filter of this name; texts and lines are at places of the x axis."""
 
     name: str
-    """Which filter of the page its bars set."""
     title: str
     summary: str
     bars: Sequence[Bar]
     ticks: Sequence[tuple[float, str]]
-    """Texts below the bars, and where they are centred."""
     marks: Sequence[tuple[float, str]]
-    """Lines at a value: where, and what they say."""
 
 
 def draw_histograms(report: RunReport, collected: Collected) -> list[Histogram]:
@@ -139,7 +123,7 @@ def _draw(
             if count:
                 height = max(1.5, count * scale)  # even one can be seen
                 y -= height
-                parts.append(Part(kind, round(y, 1), round(height, 1)))
+                parts.append((kind, round(y, 1), round(height, 1)))
         x = _MARGIN + place * (number + _GAP / 2)
         # If there is no room for all numbers, the highest bar has one.
         labelled = each.total and (each.total == highest or max(map(len, counts)) * _DIGIT <= place)
@@ -163,6 +147,5 @@ def _short_number(number: int) -> str:
     """Return a number in at most four characters, rounded down: 999, 1.2k, 12k, 1.2M."""
     for unit, size in (("M", 1_000_000), ("k", 1000)):
         if number >= size:
-            tenths = number * 10 // size
-            return f"{tenths / 10:.1f}{unit}" if tenths < 100 else f"{tenths // 10}{unit}"
+            return f"{number // size}{unit}" if number >= 10 * size else f"{number * 10 // size / 10:.1f}{unit}"
     return str(number)

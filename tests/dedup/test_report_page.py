@@ -396,7 +396,6 @@ def test_a_browser_that_keeps_nothing(open_report, refusal):
     page = open_report(Sample([TEXTS]), script=f"Object.defineProperty(window, 'localStorage', {{ {refusal} }})")
     press(page, "1")
     assert page.locator("#unkept").is_visible()
-    page.click("#theme")
     assert [label["label"] for label in export(page)] == ["near-duplicate"]
 
 
@@ -420,26 +419,14 @@ COLOURS = """() => [...document.querySelectorAll("body *")]
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark(open_report, scheme):
     page = open_report(Sample(harbour_clusters(5)), scheme=scheme)
-    dark = {"light": False, "dark": True}
-
-    def is_dark() -> bool:
-        return luminance(page.evaluate("getComputedStyle(document.body).backgroundColor")) < 0.2
-
-    assert is_dark() is dark[scheme]
+    background = luminance(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert (background < 0.2) is (scheme == "dark")
     press(page, "j 1")
     colours = page.evaluate(COLOURS)
     assert len(colours) > 40
     for element, *pair in colours:
         low, high = sorted(map(luminance, pair))
         assert (high + 0.05) / (low + 0.05) >= 4.5, element
-    for theme in ("light", "dark"):
-        page.click("#theme")
-        assert page.inner_text("#theme") == f"Theme: {theme}"
-        assert is_dark() is dark[theme]
-    page.reload()
-    assert is_dark()
-    page.click("#theme")
-    assert is_dark() is dark[scheme]
 
 
 def test_everything_has_a_name(open_report):

@@ -497,27 +497,6 @@
     CSS.highlights.set("search", new Highlight(...ranges));
   }
 
-  // ---- colours
-
-  const THEMES = ["system", "light", "dark"];
-  function setTheme(theme) {
-    document.documentElement.dataset.theme = theme;
-    $("theme").textContent = `Theme: ${theme}`;
-    try {
-      localStorage.setItem("simsql-report-theme", theme);
-    } catch {
-      // The next page starts with that of the system.
-    }
-  }
-
-  function storedTheme() {
-    try {
-      return localStorage.getItem("simsql-report-theme");
-    } catch {
-      return null;
-    }
-  }
-
   // ---- events
 
   const RANGES = ["size", "similarity", "distance"].flatMap((name) => [`${name}-low`, `${name}-high`]);
@@ -538,7 +517,6 @@
   }
 
   const click = (id, action) => $(id).addEventListener("click", action);
-  click("theme", () => setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]));
   click("keys", () => $("help").showModal());
   click("export", exportLabels);
   click("drop-list", () => download("drop-list.txt", "text/plain", dropList().map((line) => line + index.lineEnd)));
@@ -627,6 +605,5 @@
     KEYS[key]();
   });
 
-  setTheme(THEMES.includes(storedTheme()) ? storedTheme() : "system");
   search();
 })();
