@@ -133,6 +133,27 @@ def test_an_interrupted_load_is_repeated_with_the_same_end(connection, database)
     assert shown(load_unique(database, "article", wanted, **COLUMNS, batch_rows=13)) == whole
 
 
+def test_of_the_rows_of_a_batch_the_first_one_counts_when_a_load_is_repeated(connection, database):
+    create(connection)
+    middle = [f"word{number}" for number in range(80)]
+    for seed in range(1000):
+        chance = random.Random(seed)
+        ends = []
+        for changed in (5, 4):
+            words = list(middle)
+            for place in chance.sample(range(80), changed):
+                words[place] = f"other{chance.random()}"
+            ends.append(" ".join(words))
+        bits = [(simhash(" ".join(middle)) ^ simhash(end)).bit_count() for end in ends]
+        if 12 >= bits[0] > bits[1] and similarity(*ends) < 0.6 <= min(
+            similarity(" ".join(middle), end) for end in ends
+        ):
+            break
+    given = [NewDocument(str(number), text) for number, text in enumerate([*ends, " ".join(middle)])]
+    for _ in range(2):
+        assert list(load_unique(database, "article", given, **COLUMNS))[2].kept == "0"
+
+
 def test_loaders_and_claims_beside_each_other(connection, database, connect):
     create(connection, documents(20, 3, first=1000))
     wanted = [documents(60, 3 + number % 2, first=10_000 * (number + 1), families=30) for number in range(4)]
