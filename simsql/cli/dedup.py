@@ -24,9 +24,10 @@ from simsql.cli._options import (
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, count_skips, print_skips, print_summary
 from simsql.decide.rules import PICTURE_DROP_SIMILARITY, Keep, Rules
-from simsql.dedup.job import DedupOptions, DedupSummary, run_dedup
-from simsql.dedup.sinks.clusters import ClusterCount, ClusterOutput
+from simsql.dedup.job import DedupOptions, run_dedup
+from simsql.dedup.sinks.clusters import ClusterCount, ClusterOutput, FileSink
 from simsql.dedup.sinks.formats import TABLE, FirstClusters, choose_writer
+from simsql.dedup.sources.files import FileSource
 from simsql.documents import FLAT, STDOUT, Layout, printable
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
@@ -114,22 +115,23 @@ def dedup_command(
     if recipe:
         options.outputs().refuse(Path(recipe))
     stages = telling.stages(results_wait=first is not None)
-    summary = run_dedup(options, stages)
+    source, sink, explanation = run_dedup(options, stages)
+    skips, found = source.reader.skips, sink.count
     if first:
         print(first.kept(), end="", flush=True)
-    print_skips(summary.skips, telling.console)
-    print_skips(summary.wordless, telling.console, what="not compared:")
-    if summary.explanation:
-        print_explained_pair(form, summary.explanation)
-        summary.skips.check_read()
+    print_skips(skips, telling.console)
+    print_skips(source.wordless, telling.console, what="not compared:")
+    if explanation:
+        print_explained_pair(form, explanation)
+        skips.check_read()
         return
-    if summary.clusters.example:
-        telling.console.print(_describe_shared(summary.clusters), soft_wrap=True, markup=False, highlight=False)
-    print_skips(summary.clusters.refused, telling.console, what="not droppable:")
-    print_skips(summary.clusters.unlisted, telling.console, what="not in the drop list:")
-    print_summary(_counts(summary), stages, telling.console)
-    summary.skips.check_read()
-    if against and summary.clusters.droppable:
+    if found.example:
+        telling.console.print(_describe_shared(found), soft_wrap=True, markup=False, highlight=False)
+    print_skips(found.refused, telling.console, what="not droppable:")
+    print_skips(found.unlisted, telling.console, what="not in the drop list:")
+    print_summary(_counts(source, sink, with_archive=bool(against)), stages, telling.console)
+    skips.check_read()
+    if against and found.droppable:
         raise typer.Exit(_FOUND)
 
 
@@ -142,23 +144,24 @@ def _describe_shared(clusters: ClusterCount) -> str:
     )
 
 
-def _counts(summary: DedupSummary) -> Iterator[tuple[str, int]]:
-    yield "documents", summary.documents
-    if summary.archived is not None:
-        yield "  of the archive", summary.archived
-        yield "  new", summary.documents - summary.archived
-    if wordless := summary.wordless.by_reason.total():
-        what = "flat" if summary.wordless.by_reason[FLAT] else "without words"
+def _counts(source: FileSource, sink: FileSink, *, with_archive: bool) -> Iterator[tuple[str, int]]:
+    yield "documents", source.total
+    if with_archive:
+        archived = int(source.protected.sum())
+        yield "  of the archive", archived
+        yield "  new", source.total - archived
+    if wordless := source.wordless.by_reason.total():
+        what = "flat" if source.wordless.by_reason[FLAT] else "without words"
         yield f"  {what}: no fingerprint", wordless
-    yield from count_skips(summary.skips)
-    found = summary.clusters
+    yield from count_skips(source.reader.skips)
+    found = sink.count
     yield "clusters", found.clusters
     yield "  documents in them", found.members
     yield "documents that could be dropped", found.droppable
     if refused := found.refused.by_reason.total():
         yield "not droppable", refused
         yield from ((f"  {reason}", count) for reason, count in found.refused.by_reason.most_common())
-    if summary.cleaned is not None:
-        yield "  left out of the clean corpus", summary.cleaned
+    if sink.cleaner:
+        yield "  left out of the clean corpus", sink.cleaner.dropped
     if unlisted := found.unlisted.by_reason.total():
         yield "  not in the drop list", unlisted

@@ -10,8 +10,10 @@ from simsql.cli._explanation import print_explained_pair
 from simsql.cli._options import Deciding, NewRecipeName, TableName, Workers, option, path_option
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import print_summary
+from simsql.dedup.sinks.table import TableSink
+from simsql.dedup.sources.rows import RowSource
 from simsql.dedup.sources.table_options import TableOptions
-from simsql.dedup.table_job import TableSummary, dedup_table
+from simsql.dedup.table_job import dedup_table
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.processes import usable_cores
 
@@ -63,28 +65,23 @@ def dedup_table_command(
         options.outputs().refuse(Path(recipe))
     stages = run.stages()
     with run.open() as engine:
-        summary = dedup_table(engine, options, stages)
-    if summary.ignored and summary.read:
-        run.remark(summary.ignored)
-    if summary.explanation:
-        print_explained_pair(None, summary.explanation)
+        source, sink, explanation = dedup_table(engine, options, stages)
+    if source.columns.ignored and len(source.order.place):
+        run.remark(source.columns.ignored)
+    if explanation:
+        print_explained_pair(None, explanation)
         return
-    print(f"{options.into}: {summary.decided:,} rows")
-    print_summary(_counts(summary), stages, run.console)
+    print(f"{options.into}: {sink.decided:,} rows")
+    print_summary(_counts(source, sink), stages, run.console)
 
 
-def _counts(summary: TableSummary) -> Iterator[tuple[str, int]]:
-    yield "rows", summary.read
-    if summary.without_scope:
-        yield "  without a scope: not decided", summary.without_scope
-    if summary.without_text:
-        yield "  without a text: not decided", summary.without_text
-    if summary.without_words:
-        yield "  without words: not decided", summary.without_words
-    if summary.stored_column is not None:
-        yield f"  fingerprint stored in column {summary.stored_column}", summary.stored
-    if summary.unread:
-        yield "  without a near sketch: text not read", summary.unread
-    yield "clusters", summary.clusters
-    yield "  rows in them", summary.members
-    yield "rows that could be dropped", summary.droppable
+def _counts(source: RowSource, sink: TableSink) -> Iterator[tuple[str, int]]:
+    yield "rows", len(source.order.place)
+    yield from ((f"  {reason}: not decided", count) for reason, count in source.undecided().items() if count)
+    if source.columns.fingerprint is not None:
+        yield f"  fingerprint stored in column {source.columns.fingerprint}", source.stored
+    if len(source.alone):
+        yield "  without a near sketch: text not read", len(source.alone)
+    yield "clusters", sink.clusters
+    yield "  rows in them", sink.members
+    yield "rows that could be dropped", sink.droppable

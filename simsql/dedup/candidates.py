@@ -60,12 +60,11 @@ def find_similar(
     """
     found = _Found(report, similarity)
     if tokens is None:
-        for left, right in _Nodes(fingerprints, new).candidates(distance, workers):
+        for left, right in _candidates(fingerprints, new, distance, workers):
             found.add(left, right, 1 - np.bitwise_count(fingerprints[left] ^ fingerprints[right]) / 64)
     else:
-        nodes = _Nodes(fingerprints, new)
-        limit = sketch_distance(similarity)
-        for pairs in _together(nodes.candidates(distance, workers, sketches=(sketches, limit))):
+        filtered = (sketches, sketch_distance(similarity))
+        for pairs in _together(_candidates(fingerprints, new, distance, workers, filtered)):
             for compared in compare_pairs(tokens.counts, tokens.read, pairs, pictures=tokens.pictures):
                 found.add(*compared)
     return found.all_pairs()
@@ -129,65 +128,54 @@ class _Found:
         return SimilarPairs(*documents_of(pairs), similarities)
 
 
-class _Nodes:
-    """Nodes in the order of their fingerprints, the new ones of each fingerprint first; without `new`, all are."""
+class _Group:
+    """Some nodes in the order of their fingerprints."""
 
-    def __init__(self, fingerprints: U64, new: Flags | None) -> None:
-        is_new = np.ones(len(fingerprints), dtype=bool) if new is None else new
-        self._all_new = bool(is_new.all())
-        self._fingerprints = fingerprints
-        self._order = np.lexsort((~is_new, fingerprints))
-        self._values, self._firsts, self._sizes = np.unique(
-            fingerprints[self._order], return_index=True, return_counts=True
-        )
-        before = np.concatenate([[0], np.cumsum(is_new[self._order])])
-        self._new = before[self._firsts + self._sizes] - before[self._firsts]
+    def __init__(self, fingerprints: U64, nodes: I64) -> None:
+        self.node = nodes[np.argsort(fingerprints[nodes], kind="stable")]
+        self.fingerprint = fingerprints[self.node]
+        self.values, self.first, self.size = np.unique(self.fingerprint, return_index=True, return_counts=True)
 
-    def candidates(
-        self, distance: int, workers: int | None, sketches: tuple[U64, int] | None = None
-    ) -> Iterator[tuple[I64, I64]]:
-        """Yield the pairs of nodes within the distance, each once, a bounded number at a time.
 
-        With the sketches of the nodes, and the largest number of bits in which those of a pair may differ, other
-        pairs are left out.
-        """
-        for left, right in self._near(distance, workers, sketches):
-            for one, other in self._expand(left, right):
-                if sketches is None:
-                    yield one, other
-                else:
-                    near = np.bitwise_count(sketches[0][one] ^ sketches[0][other]) <= sketches[1]
-                    yield one[near], other[near]
+def _candidates(
+    fingerprints: U64,
+    new: Flags | None,
+    distance: int,
+    workers: int | None,
+    sketches: tuple[U64, int] | None = None,
+) -> Iterator[tuple[I64, I64]]:
+    """Yield the pairs of nodes within the distance, each once, a bounded number at a time.
 
-    def _near(
-        self, distance: int, workers: int | None, sketches: tuple[U64, int] | None
-    ) -> Iterator[tuple[I64, I64]]:
-        """Yield the positions of values that are within the distance: a value of new nodes, and any value.
+    With `new`, at least one of them is new. `sketches` are those of the nodes, and the largest number of bits in
+    which those of a pair may differ.
+    """
+    is_new = np.ones(len(fingerprints), dtype=bool) if new is None else new
+    group, old = (_Group(fingerprints, np.flatnonzero(chosen)) for chosen in (is_new, ~is_new))
+    own = sketches and (sketches[0][group.node], sketches[1])
+    for pairs in find_pairs(group.fingerprint, distance, sketches=own, workers=workers, batches=True):
+        yield from _expand(group, pairs[:, 0], group, pairs[:, 1], sketches)
+    several = group.values[group.size > 1]
+    yield from _expand(group, several, group, several, sketches)
+    if len(old.values):
+        for queries, found, _ in find_matches(group.values, [old.values], distance):
+            yield from _expand(group, queries, old, found, sketches)
 
-        Two values of new nodes come in both orders or, if all nodes are new, with the smaller one first. Then they
-        have nodes with near sketches, too.
-        """
-        values = self._values
-        if self._all_new:
-            near = find_pairs(self._fingerprints, distance, sketches=sketches, workers=workers, batches=True)
-            for pairs in near:
-                yield np.searchsorted(values, pairs[:, 0]), np.searchsorted(values, pairs[:, 1])
-            (shared,) = np.nonzero(self._sizes > 1)
-            yield shared, shared
-            return
-        for queries, found, _ in find_matches(values[self._new > 0], [values], distance):
-            yield np.searchsorted(values, queries), np.searchsorted(values, found)
 
-    def _expand(self, left: I64, right: I64) -> Iterator[tuple[I64, I64]]:
-        """Yield the pairs of new nodes of one value and nodes of another one, or of the same."""
-        for values in portions(self._new[left] * self._sizes[right], _LISTED):
-            ones, others = left[values], right[values]
-            sizes = self._new[ones]
-            node = consecutive(self._firsts[ones], sizes)
-            # New nodes of a smaller value have met these already; those of this value meet the ones after them.
-            starts = np.repeat(self._firsts[others] + np.where(ones > others, self._new[others], 0), sizes)
-            starts = np.where(np.repeat(ones == others, sizes), node + 1, starts)
-            lengths = np.repeat((self._firsts + self._sizes)[others], sizes) - starts
-            for some in portions(lengths, _LISTED):
-                one = np.repeat(node[some], lengths[some])
-                yield self._order[one], self._order[consecutive(starts[some], lengths[some])]
+def _expand(
+    one: _Group, left: U64, other: _Group, right: U64, sketches: tuple[U64, int] | None
+) -> Iterator[tuple[I64, I64]]:
+    """Yield pairs of nodes with near sketches, given pairs of values: of two groups, or ordered ones of the same."""
+    ones, others = np.searchsorted(one.values, left), np.searchsorted(other.values, right)
+    for values in portions(one.size[ones] * other.size[others], _LISTED):
+        sizes = one.size[ones[values]]
+        node = consecutive(one.first[ones[values]], sizes)
+        starts, lengths = (np.repeat(column[others[values]], sizes) for column in (other.first, other.size))
+        if one is other:  # nodes of one value meet those behind them
+            lengths, starts = lengths - np.maximum(0, node + 1 - starts), np.maximum(starts, node + 1)
+        for some in portions(lengths, _LISTED):
+            a = one.node[np.repeat(node[some], lengths[some])]
+            b = other.node[consecutive(starts[some], lengths[some])]
+            if sketches is not None:
+                near = np.bitwise_count(sketches[0][a] ^ sketches[0][b]) <= sketches[1]
+                a, b = a[near], b[near]
+            yield a, b

@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from simsql.decide.documents import I64, NONE, U64, Similarities, group_nodes
+from simsql.decide.documents import I64, NONE, U64, Documents, Similarities, group_nodes
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs
 from simsql.decide.verdicts import Verdicts, decide
 from simsql.dedup.candidates import Tokens, find_similar
 from simsql.dedup.corpus import Corpus
 from simsql.documents import Report
+from simsql.documents.spool import TokenSpool
 from simsql.fingerprint import compare_documents
 
 
@@ -23,15 +24,29 @@ def spread_scopes(fingerprints: U64, scope: I64) -> U64:
 
 
 class Comparison:
-    """The nodes of a corpus, and how similar they are. `report` gets the number of pairs that were compared."""
+    """The nodes of a corpus, and how similar they are.
 
-    def __init__(self, corpus: Corpus, rules: Rules, *, workers: int | None, report: Report) -> None:
+    The tokens of the documents are in `tokens`. `report` gets the number of pairs that have been compared.
+    """
+
+    def __init__(
+        self, corpus: Corpus, tokens: TokenSpool, rules: Rules, *, workers: int | None, report: Report
+    ) -> None:
         self.corpus = corpus
-        self.documents = corpus.documents
         self.rules = rules
-        self.nodes = group_nodes(corpus.documents, by_words=rules.checks_texts, scope=corpus.scope)
-        example, tokens = self.nodes.example, corpus.tokens
-        self._tokens = Tokens(tokens.counts[example], lambda nodes: tokens.read(example[nodes]), tokens.pictures)
+        found = corpus.features
+        self.documents = Documents(
+            found.fingerprint,
+            found.sketch,
+            found.words,
+            found.has_fingerprint & ((found.token_count > 0) | (not rules.checks_texts)),
+            corpus.characters,
+            np.zeros(len(corpus.characters), dtype=bool) if corpus.protected is None else corpus.protected,
+        )
+        self.nodes = group_nodes(self.documents, by_words=rules.checks_texts, scope=corpus.scope)
+        example = self.nodes.example
+        starts, counts = found.token_start[example], found.token_count[example]
+        self._tokens = Tokens(counts, lambda nodes: tokens.read_at(starts[nodes], counts[nodes]), corpus.pictures)
         self._scope = None if corpus.scope is None else corpus.scope[example]
         self._workers = workers
         self._report = report
@@ -40,7 +55,7 @@ class Comparison:
         """Return the decisions, given all pairs, with all similarities: see `simsql.decide.verdicts.decide`."""
         corpus = self.corpus
         verdicts = decide(
-            corpus.documents,
+            self.documents,
             self.nodes,
             pairs,
             self.rules,

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from simsql.decide.documents import I64, U64, Documents, Flags
-from simsql.dedup.candidates import Tokens
+from simsql.decide.documents import I64, U64, Flags
 from simsql.documents import Stages
 from simsql.documents.spool import TokenSpool
 
@@ -89,42 +88,18 @@ class Names(NamedTuple):
 class Corpus:
     """The documents of a job in the order of reading, one per array position."""
 
-    documents: Documents
-    has_fingerprint: Flags
-    tokens: Tokens
+    features: Features
+    characters: I64
     criterion: I64
     """A number for each document, which is higher for those that the rules prefer."""
     order_by_name: Callable[[I64], I64]
     """Returns positions in the order of the names of their documents."""
+    pictures: bool = False
+    """Whether the texts are descriptions of pictures."""
+    protected: Flags | None = None
+    """Which documents are never dropped."""
     scope: I64 | None = None
     """The number of the scope of each document: only those of one scope are compared."""
-
-    @classmethod
-    def of(
-        cls,
-        found: Features,
-        characters: I64,
-        criterion: I64,
-        order_by_name: Callable[[I64], I64],
-        read_tokens: Callable[[I64, I64], U64],
-        *,
-        checks_texts: bool,
-        pictures: bool = False,
-        protected: Flags | None = None,
-        scope: I64 | None = None,
-    ) -> "Corpus":
-        """Return the corpus of these columns. `read_tokens` takes starts and counts, as `TokenSpool.read_at`."""
-        has_fingerprint, starts, counts = found.has_fingerprint, found.token_start, found.token_count
-        documents = Documents(
-            found.fingerprint,
-            found.sketch,
-            found.words,
-            has_fingerprint & (counts > 0) if checks_texts else has_fingerprint,
-            characters,
-            np.zeros(len(characters), dtype=bool) if protected is None else protected,
-        )
-        tokens = Tokens(counts, lambda some: read_tokens(starts[some], counts[some]), pictures)
-        return cls(documents, has_fingerprint, tokens, criterion, order_by_name, scope)
 
 
 class Source(Protocol):

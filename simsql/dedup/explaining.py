@@ -61,7 +61,7 @@ class _Explainer:
         self._source, self._comparison, self._verdicts = decisions
         self._rules, self._documents = self._comparison.rules, self._comparison.documents
         self._nodes = self._comparison.nodes.of_document
-        self._pictures = self._comparison.corpus.tokens.pictures
+        self._pictures = self._comparison.corpus.pictures
         self._positions = positions
 
     def explain(self) -> Explanation:
@@ -99,7 +99,7 @@ class _Explainer:
         return Explanation((one, other), distance, estimate, similarity, together=together, reason=reason)
 
     def _has_fingerprint(self, position: int) -> bool:
-        has_fingerprint = self._comparison.corpus.has_fingerprint
+        has_fingerprint = self._comparison.corpus.features.has_fingerprint
         return position < len(has_fingerprint) and bool(has_fingerprint[position])
 
     def _why_undecided(self, position: int, otherwise: str) -> str:

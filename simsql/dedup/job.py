@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from simsql.decide.rules import Rules
 from simsql.dedup.comparing import Comparison
@@ -16,7 +16,7 @@ from simsql.dedup.corpus import Source
 from simsql.dedup.explaining import Explanation, explain_pair
 from simsql.dedup.members import Decisions
 from simsql.dedup.sinks.clean import Cleaner, is_single
-from simsql.dedup.sinks.clusters import ClusterCount, ClusterOutput, FileSink
+from simsql.dedup.sinks.clusters import ClusterOutput, FileSink
 from simsql.dedup.sinks.formats import PARQUET
 from simsql.dedup.sources.files import FileSource
 from simsql.documents import (
@@ -26,7 +26,6 @@ from simsql.documents import (
     Layout,
     Outputs,
     Selection,
-    SkipCount,
     Stages,
     printable,
     storable,
@@ -43,9 +42,21 @@ class Sink(Protocol):
         """Write the decisions. Files take their names when `files` ends well."""
 
 
+SourceT = TypeVar("SourceT", bound=Source)
+SinkT = TypeVar("SinkT", bound=Sink)
+
+
+class Outcome(NamedTuple, Generic[SourceT, SinkT]):
+    """The results of a job: the source and the sink know what they have counted."""
+
+    source: SourceT
+    sink: SinkT
+    explanation: Explanation | None
+
+
 def run_job(
-    source: Source,
-    sink: Sink,
+    source: SourceT,
+    sink: SinkT,
     rules: Rules,
     stages: Stages,
     files: ExitStack,
@@ -54,7 +65,7 @@ def run_job(
     explain: tuple[str, str] | None = None,
     to_archive: bool = False,
     main_content: bool = False,
-) -> Explanation | None:
+) -> Outcome[SourceT, SinkT]:
     """Read, compare and decide; then write the decisions or, if `explain` has two names, explain a pair.
 
     `workers` is the number of processes. With `to_archive`, protected documents are an archive. `main_content` is
@@ -63,14 +74,14 @@ def run_job(
     with TokenSpool() as tokens:
         corpus = source.read(tokens, stages)
         with stages.stage("check texts" if rules.checks_texts else "compare fingerprints") as report:
-            comparison = Comparison(corpus, rules, workers=workers, report=report)
+            comparison = Comparison(corpus, tokens, rules, workers=workers, report=report)
             pairs = comparison.find_pairs(to_archive=to_archive)
         with stages.stage("find clusters"):
             decisions = Decisions(source, comparison, comparison.decide(pairs, to_archive=to_archive))
         if explain:
-            return explain_pair(decisions, explain, main_content=main_content)
+            return Outcome(source, sink, explain_pair(decisions, explain, main_content=main_content))
         sink.write(decisions, stages, files)
-    return None
+    return Outcome(source, sink, None)
 
 
 @dataclass(frozen=True)
@@ -111,25 +122,8 @@ class DedupOptions:
         )
 
 
-@dataclass(frozen=True)
-class DedupSummary:
-    """The results of a run."""
-
-    documents: int
-    """Number of documents read and not skipped."""
-    archived: int | None
-    """How many of them the archive has; None without one."""
-    wordless: SkipCount
-    """Those without a fingerprint, which are in no cluster."""
-    skips: SkipCount
-    clusters: ClusterCount
-    explanation: Explanation | None
-    cleaned: int | None
-    """Number of records that the clean corpus does not have; None without one."""
-
-
-def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
-    """Decide about documents, write the clusters of near-duplicates, and return a summary.
+def run_dedup(options: DedupOptions, stages: Stages) -> Outcome[FileSource, FileSink]:
+    """Decide about documents, and write the clusters of near-duplicates.
 
     Clusters go to `options.output` or stdout. Output files appear only when complete: a run that fails or is
     interrupted changes none of them. Raises UsageError for invalid arguments, and SimsqlError if there are no
@@ -149,11 +143,10 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
         source = FileSource(
             reader, options.recipe, rules, options.workers, texts, cleaner.check if cleaner else None
         )
-        sink = FileSink(source, options.output, cleaner)
         # All files take their names at the end: if one cannot be written, the others stay as they are.
-        explanation = run_job(
+        return run_job(
             source,
-            sink,
+            FileSink(source, options.output, cleaner),
             rules,
             stages,
             stack.enter_context(ExitStack()),
@@ -162,15 +155,6 @@ def run_dedup(options: DedupOptions, stages: Stages) -> DedupSummary:
             to_archive=bool(options.against),
             main_content=options.layout.main_content,
         )
-    return DedupSummary(
-        source.total,
-        int(source.protected.sum()) if options.against else None,
-        source.wordless,
-        reader.skips,
-        sink.count,
-        explanation,
-        cleaner.dropped if cleaner else None,
-    )
 
 
 def _make_cleaner(options: DedupOptions, reader: DocumentReader, outputs: Outputs, stdin: Any) -> Cleaner | None:

@@ -78,19 +78,21 @@ def described(reader, workers):
         corpus = source.read(tokens, Stages())
         positions = [*range(source.total)]
         names = source.names(np.array(positions))
+        features = corpus.features
+        places = zip(features.token_start[:, np.newaxis], features.token_count[:, np.newaxis], strict=True)
         return {
             "names": names.name,
             "places": names.place,
             "lines": names.line,
-            "characters": corpus.documents.characters.tolist(),
+            "characters": corpus.characters.tolist(),
             "values": source.columns.value.some(np.array(positions)),
-            "fingerprints": corpus.documents.fingerprint.tolist(),
-            "sketches": corpus.documents.sketch.tolist(),
+            "fingerprints": corpus.features.fingerprint.tolist(),
+            "sketches": corpus.features.sketch.tolist(),
             "skips": (list(reader.skips.by_reason.items()), reader.skips.examples),
             "wordless": source.wordless.examples,
-            "tokens": [corpus.tokens.read(np.array([position])).tolist() for position in positions],
+            "tokens": [tokens.read_at(*place).tolist() for place in places],
             "texts": list(map(source.read_text, positions)),
-            "words": corpus.documents.words.tolist(),
+            "words": corpus.features.words.tolist(),
         }
 
 

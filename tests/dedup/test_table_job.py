@@ -143,10 +143,10 @@ def test_decisions_are_those_of_all_pairs(connection, dedup, rules):
     found = decided(connection)
     assert found == expected(TEXTS, Rules(**RULES[rules]), criterion)
     sizes = [[row[4] for row in found.values()].count(key) for key in {row[4] for row in found.values()}]
-    assert summary.clusters == sum(size > 1 for size in sizes) > 5
-    assert summary.members == sum(size for size in sizes if size > 1)
-    assert summary.droppable == sum(row[3] for row in found.values()) > 20
-    assert summary.decided == summary.read == len(TEXTS)
+    assert summary.sink.clusters == sum(size > 1 for size in sizes) > 5
+    assert summary.sink.members == sum(size for size in sizes if size > 1)
+    assert summary.sink.droppable == sum(row[3] for row in found.values()) > 20
+    assert summary.sink.decided == len(summary.source.order.place) == len(TEXTS)
 
 
 def test_neither_the_order_of_rows_nor_workers_matter(connection, dedup):
@@ -197,8 +197,8 @@ def test_decisions_in_scopes_are_those_of_each_scope_alone(connection, dedup, ru
         if None not in scope:
             wanted |= expected({key: TEXTS[key] for key in TEXTS if scopes[key] == scope}, Rules(**RULES[rules]))
     assert decided(connection) == wanted
-    assert summary.without_scope == len(TEXTS) - len(wanted) > 0
-    assert (summary.read, summary.decided) == (len(TEXTS), len(wanted))
+    assert summary.source.undecided()["without a scope"] == len(TEXTS) - len(wanted) > 0
+    assert (len(summary.source.order.place), summary.sink.decided) == (len(TEXTS), len(wanted))
     # Every row in a scope of its own, and all in one.
     assert dedup(scope_columns=("id",), into="alone").droppable == 0
     connection.execute("UPDATE article SET tenant = 1.0")
@@ -435,7 +435,7 @@ def test_keys_of_several_columns_of_any_type_and_odd_names(connection, dedup):
         [ALIKE],
     )
     summary = dedup('"The ""Odd"" one%"."Select"', "the Text%s", '"The ""Odd"" one%"."De""cided%"')
-    assert (summary.decided, summary.droppable) == (3, 2)
+    assert (summary.sink.decided, summary.sink.droppable) == (3, 2)
     types = connection.execute(
         "SELECT attrelid::regclass = %s::regclass, replace(replace(attname, 'kept_', ''), 'representative_', ''),"
         " format_type(atttypid, atttypmod), attcollation FROM pg_attribute WHERE attnum > 0 AND attrelid IN"
@@ -481,8 +481,9 @@ def test_rows_without_texts_or_words_are_left_out(connection, dedup):
     create_article(connection, {1: None, 2: "", 3: "?!", 4: ALIKE, 5: OTHER, 6: None})
     summary = dedup()
     assert decided(connection) == {4: (4, 0, 1.0, False, 4), 5: (5, 0, 1.0, False, 5)}
-    assert (summary.read, summary.without_text, summary.without_words, summary.decided) == (6, 2, 2, 2)
-    assert (summary.clusters, summary.members, summary.droppable) == (0, 0, 0)
+    assert (len(summary.source.order.place), summary.sink.decided) == (6, 2)
+    assert summary.source.undecided() == {"without a scope": 0, "without a text": 2, "without words": 2}
+    assert (summary.sink.clusters, summary.sink.members, summary.sink.droppable) == (0, 0, 0)
 
 
 def test_words_that_a_recipe_sees_and_the_comparison_does_not(connection, dedup):
@@ -497,7 +498,7 @@ def test_words_that_a_recipe_sees_and_the_comparison_does_not(connection, dedup)
 def test_a_table_without_rows(connection, dedup):
     create_article(connection, {})
     summary = dedup()
-    assert (summary.read, summary.decided) == (0, 0)
+    assert (len(summary.source.order.place), summary.sink.decided) == (0, 0)
     assert decided(connection) == {}
     assert dedup(into="second", similarity=0).decided == 0
 
@@ -620,7 +621,7 @@ def test_a_database_without_simsql(empty_database):
     with empty_database.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE article (id int PRIMARY KEY, body text)")
         connection.exec_driver_sql("INSERT INTO article VALUES (1, 'some text'), (2, 'some text')")
-    assert dedup_table(empty_database, TableOptions("article", "body", "decisions"), Stages()).droppable == 1
+    assert dedup_table(empty_database, TableOptions("article", "body", "decisions"), Stages()).sink.droppable == 1
     with empty_database.begin() as connection:
         assert connection.exec_driver_sql("SELECT to_regnamespace('simsql')").scalar() is None
 

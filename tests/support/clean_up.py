@@ -11,8 +11,9 @@ from sqlalchemy import URL, make_url
 from stages import Stages
 
 from simsql.database import open_engine
+from simsql.dedup.sinks.table import TableSink
 from simsql.dedup.sources.table_options import TableOptions
-from simsql.dedup.table_job import TableSummary, dedup_table
+from simsql.dedup.table_job import dedup_table
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs/guides/clean-a-table.md"
 # The page says of these that the statement is to be repeated.
@@ -21,11 +22,11 @@ REPEATED = (errors.DeadlockDetected, errors.SerializationFailure)
 
 def decide(
     url: str | URL, table: str = "saying", text: str = "body", into: str = "decisions", **more: Any
-) -> TableSummary:
+) -> TableSink:
     """Decide about the rows of a table, in the place of earlier decisions."""
     engine = open_engine(make_url(url))
     try:
-        return dedup_table(engine, TableOptions(table, text, into, replace=True, **more), Stages())
+        return dedup_table(engine, TableOptions(table, text, into, replace=True, **more), Stages()).sink
     finally:
         engine.dispose()
 

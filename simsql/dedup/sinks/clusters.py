@@ -70,7 +70,7 @@ class FileSink:
         self.count = ClusterCount()
         self._source = source
         self._wanted = wanted
-        self._cleaner = cleaner
+        self.cleaner = cleaner
 
     def write(self, decisions: Decisions, stages: Stages, files: ExitStack) -> None:
         """Write all files, which take their names when `files` ends well."""
@@ -81,8 +81,8 @@ class FileSink:
             with stages.stage("write report"):
                 page = files.enter_context(open_output(self._wanted.report))
                 self._write_report(page, decisions, refused)
-        if self._cleaner:
-            self._cleaner.write(stages, files)
+        if self.cleaner:
+            self.cleaner.write(stages, files)
 
     def _write_clusters(
         self, decisions: Decisions, stages: Stages, refused: Mapping[int, Skip], files: ExitStack
@@ -101,8 +101,8 @@ class FileSink:
             for members in decisions.clusters(refused):
                 droppable = count.add(members)
                 output.write(wanted.writer.cluster(count.clusters, members))
-                if self._cleaner:
-                    self._cleaner.add(members)
+                if self.cleaner:
+                    self.cleaner.add(members)
                 if drop_list:
                     self._list(droppable, drop_list)
                 report(count.members)

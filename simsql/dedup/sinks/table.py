@@ -235,7 +235,7 @@ class TableSink:
         """Return the decisions, also about rows that are kept without having been compared."""
         _, comparison, verdicts = decisions
         source, fingerprint = self._source, comparison.documents.fingerprint
-        (chosen,) = np.nonzero(comparison.corpus.has_fingerprint)
+        (chosen,) = np.nonzero(comparison.corpus.features.has_fingerprint)
         kept, alone = verdicts.kept[chosen], source.alone
         one, none = np.ones(len(alone)), np.zeros(len(alone), dtype=np.int64)
         columns = (

@@ -71,15 +71,14 @@ class FileSource:
         self.protected, values = self._ask_rules()
         if self._check:
             self._check(self)
-        return Corpus.of(
+        preferred = criterion(rules, np.arange(self.total), columns.characters, values, columns.line)
+        return Corpus(
             features,
             columns.characters,
-            criterion(rules, np.arange(self.total), columns.characters, values, columns.line),
+            preferred,
             self._order_by_name,
-            tokens.read_at,
-            checks_texts=rules.checks_texts,
-            pictures=self.recipe.of_pictures,
-            protected=self.protected,
+            self.recipe.of_pictures,
+            self.protected,
         )
 
     def _described(self, describe: Describer, report: Report) -> Iterator[Described]:

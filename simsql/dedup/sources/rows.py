@@ -62,13 +62,11 @@ class RowSource:
         self.place = np.array(self._places, dtype=np.int64)
         """The place of each row."""
         order, characters = self.order.find(self.place), np.array(self._characters, dtype=np.int64)
-        return Corpus.of(
+        return Corpus(
             concatenate(self._features),
             characters,
             criterion(options.rules, order.by_key, characters, -order.by_value),
             lambda positions: positions[np.argsort(order.by_key[positions])],
-            tokens.read_at,
-            checks_texts=options.rules.checks_texts,
             scope=order.scope,
         )
 
