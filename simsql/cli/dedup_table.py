@@ -12,7 +12,7 @@ from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import print_summary
 from simsql.dedup.sinks.table import TableSink
 from simsql.dedup.sources.rows import RowSource
-from simsql.dedup.sources.table_options import TableOptions
+from simsql.dedup.sources.table import TableOptions
 from simsql.dedup.table_job import dedup_table
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.processes import usable_cores

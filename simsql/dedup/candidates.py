@@ -164,7 +164,7 @@ def _candidates(
 def _expand(
     one: _Group, left: U64, other: _Group, right: U64, sketches: tuple[U64, int] | None
 ) -> Iterator[tuple[I64, I64]]:
-    """Yield pairs of nodes with near sketches, given pairs of values: of two groups, or ordered ones of the same."""
+    """Yield pairs of nodes with near sketches, given pairs of values: of two groups, or ordered ones of one."""
     ones, others = np.searchsorted(one.values, left), np.searchsorted(other.values, right)
     for values in portions(one.size[ones] * other.size[others], _LISTED):
         sizes = one.size[ones[values]]

@@ -84,11 +84,6 @@ class Decisions(NamedTuple):
             for _, found in groupby(self._members(part, refused), key=attrgetter("cluster")):
                 yield list(found)
 
-    def dropped(self) -> I64:
-        """Return the positions of the documents that are dropped."""
-        kept, cluster = self.verdicts.kept, self.verdicts.cluster
-        return np.flatnonzero((kept != np.arange(len(kept))) & (cluster > 0))
-
     def _members(self, positions: I64, refused: Container[int]) -> Iterator[Member]:
         """Yield the members of whole clusters, whose positions are ascending within a cluster."""
         verdicts, fingerprint = self.verdicts, self.comparison.documents.fingerprint

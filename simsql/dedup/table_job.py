@@ -7,8 +7,7 @@ from sqlalchemy import Engine
 from simsql.dedup.job import Outcome, run_job
 from simsql.dedup.sinks.table import DecisionTable, TableSink
 from simsql.dedup.sources.rows import RowSource
-from simsql.dedup.sources.table import open_table
-from simsql.dedup.sources.table_options import TableOptions
+from simsql.dedup.sources.table import TableOptions, open_table
 from simsql.documents import Stages
 
 

@@ -5,8 +5,7 @@ from sqlalchemy import Engine, text
 
 from simsql.database import SearchIndex, create_index, to_bigint
 from simsql.database.rows_with_origin import RowWithOrigin, load_rows_with_origin
-from simsql.dedup.sources.table import open_table
-from simsql.dedup.sources.table_options import TableOptions
+from simsql.dedup.sources.table import TableOptions, open_table
 from simsql.errors import UsageError
 from simsql.fingerprint import simhash, sketch
 

@@ -15,7 +15,7 @@ from stages import Stages
 from simsql import Recipe, simhash, simhash_many
 from simsql.database import open_engine
 from simsql.decide.rules import Keep, Rules
-from simsql.dedup.sources.table_options import TableOptions
+from simsql.dedup.sources.table import TableOptions
 from simsql.dedup.table_job import dedup_table
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Pattern, sketch, sketch_distance
@@ -200,9 +200,9 @@ def test_decisions_in_scopes_are_those_of_each_scope_alone(connection, dedup, ru
     assert summary.source.undecided()["without a scope"] == len(TEXTS) - len(wanted) > 0
     assert (len(summary.source.order.place), summary.sink.decided) == (len(TEXTS), len(wanted))
     # Every row in a scope of its own, and all in one.
-    assert dedup(scope_columns=("id",), into="alone").droppable == 0
+    assert dedup(scope_columns=("id",), into="alone").sink.droppable == 0
     connection.execute("UPDATE article SET tenant = 1.0")
-    assert dedup(scope_columns=("tenant",), into="together").droppable == dedup(into="plain").droppable
+    assert dedup(scope_columns=("tenant",), into="together").sink.droppable == dedup(into="plain").sink.droppable
 
 
 def test_a_condition_chooses_rows(connection, dedup, new_role):
@@ -268,9 +268,9 @@ def test_an_index_with_a_scope_needs_a_choice(connection, dedup, kind):
         UsageError, match=r"has the scope tenant: compare only .* with --scope-column tenant, choose"
     ):
         dedup(table)
-    assert dedup(table, scope_columns=("tenant",), into="first").droppable == 4
-    assert dedup(table, where="tenant = 1", into="second").droppable == 2
-    assert dedup(table, all_scopes=True, into="third").droppable == 5
+    assert dedup(table, scope_columns=("tenant",), into="first").sink.droppable == 4
+    assert dedup(table, where="tenant = 1", into="second").sink.droppable == 2
+    assert dedup(table, all_scopes=True, into="third").sink.droppable == 5
     with pytest.raises(UsageError, match="page has no column t" if table == "page" else "part has no column t"):
         dedup(table, scope_columns=("t",), into="others")
     with pytest.raises(UsageError, match="--all-scopes and --scope-column exclude each other"):
@@ -352,7 +352,7 @@ def test_a_report_comes_with_the_table_or_not_at_all(connection, dedup, tmp_path
 
 def test_decisions_replace_those_of_an_earlier_run(connection, dedup, connect):
     create_article(connection, {1: ALIKE, 2: ALIKE})
-    assert dedup(replace=True).decided == 2  # there is none
+    assert dedup(replace=True).sink.decided == 2  # there is none
     connection.execute("INSERT INTO article VALUES (3, %s)", [ALIKE])
     with pytest.raises(
         UsageError, match="decisions exists already: choose another name with --into, or use --repl"
@@ -370,7 +370,7 @@ def test_decisions_replace_those_of_an_earlier_run(connection, dedup, connect):
 
     with pytest.raises(KeyboardInterrupt):
         dedup(replace=True, stages=Stages(write=fail))
-    assert dedup(replace=True, stages=Stages(sort=look, read=look, check=look, write=look)).decided == 3
+    assert dedup(replace=True, stages=Stages(sort=look, read=look, check=look, write=look)).sink.decided == 3
     look()
     assert seen == [(2,)] * 4 + [(3,)]
     assert connection.execute(
@@ -468,13 +468,13 @@ def test_rows_of_other_tables(connection, dedup, kind):
         connection.execute("CREATE TABLE article (id int PRIMARY KEY, body text)")
         connection.execute("CREATE TABLE child () INHERITS (article); INSERT INTO child VALUES (1, 'a child')")
     connection.execute("INSERT INTO article SELECT g, %s FROM generate_series(0, 29) AS g", [ALIKE])
-    assert dedup(into="public.decisions").droppable == 29
+    assert dedup(into="public.decisions").sink.droppable == 29
     assert decided(connection) == {key: (0, 0, 1.0, key > 0, 0) for key in range(30)}
     if kind == "partitioned":
         connection.execute("ALTER TABLE article ADD fingerprint bigint")
         connection.execute("UPDATE article SET fingerprint = %s", [to_bigint(simhash(ALIKE))])
         connection.execute("SELECT simsql.create_index('article', 'fingerprint', recipe => 'words12-log-1')")
-        assert dedup("part_1", into="some").stored_column == "fingerprint"
+        assert dedup("part_1", into="some").source.columns.fingerprint == "fingerprint"
 
 
 def test_rows_without_texts_or_words_are_left_out(connection, dedup):
@@ -489,9 +489,9 @@ def test_rows_without_texts_or_words_are_left_out(connection, dedup):
 def test_words_that_a_recipe_sees_and_the_comparison_does_not(connection, dedup):
     create_article(connection, {1: "?! ?!", 2: "?! ?!", 3: ALIKE, 4: ALIKE})
     recipe = Recipe.from_id("characters1-set-1")
-    assert dedup(recipe=recipe).decided == 2
+    assert dedup(recipe=recipe).sink.decided == 2
     recipe = Recipe(tokens=Pattern(r"\S+"))
-    assert dedup(recipe=recipe, into="others").decided == 4
+    assert dedup(recipe=recipe, into="others").sink.decided == 4
     assert [row[3] for row in decided(connection, "others").values()] == [False, False, False, True]
 
 
@@ -500,7 +500,7 @@ def test_a_table_without_rows(connection, dedup):
     summary = dedup()
     assert (len(summary.source.order.place), summary.sink.decided) == (0, 0)
     assert decided(connection) == {}
-    assert dedup(into="second", similarity=0).decided == 0
+    assert dedup(into="second", similarity=0).sink.decided == 0
 
 
 # Fingerprints that are stored
@@ -524,7 +524,7 @@ def test_stored_fingerprints_of_the_recipe_are_used(connection, dedup):
     texts = TEXTS | {20_000: None, 20_001: "?!"}
     create_article(connection, texts)
     fingerprint(connection, DEFAULT_RECIPE)
-    assert dedup().stored_column == "fingerprint"
+    assert dedup().source.columns.fingerprint == "fingerprint"
     assert decided(connection) == expected(TEXTS, Rules())
     # Fingerprints that are missing are made. One that is wrong is believed: nothing compares that row.
     connection.execute("UPDATE article SET fingerprint = NULL WHERE id % 3 = 0")
@@ -532,7 +532,7 @@ def test_stored_fingerprints_of_the_recipe_are_used(connection, dedup):
         "UPDATE article SET fingerprint = ~fingerprint WHERE ctid = (SELECT max(a.ctid) FROM article AS a"
         " JOIN decisions USING (id) WHERE drop AND a.fingerprint IS NOT NULL) RETURNING id"
     ).fetchall()
-    assert dedup(into="others", workers=2).stored_column == "fingerprint"
+    assert dedup(into="others", workers=2).source.columns.fingerprint == "fingerprint"
     assert decided(connection, "others")[copy][:4] == (copy, 0, 1.0, False)
     found = decided(connection, "others")
     assert sum(found[key] != row for key, row in decided(connection).items()) < 8
@@ -554,9 +554,10 @@ def test_with_sketches_only_texts_that_may_be_similar_are_read(connection, dedup
     found = dedup(scope_columns=scopes, all_scopes=not scopes, into="others")
     assert decided(connection, "others") == before
     alone = sum(row[0] == key == row[4] for key, row in before.items())
-    assert 3 < found.unread <= alone
-    assert (found.without_text, found.without_words, found.decided) == (1, 1, len(TEXTS))
-    assert found.ignored is None
+    assert 3 < len(found.source.alone) <= alone
+    assert list(found.source.undecided().values())[1:] == [1, 1]
+    assert found.sink.decided == len(TEXTS)
+    assert found.source.columns.ignored is None
     with pytest.raises(UsageError, match="column fingerprint of article cannot be used: the row with id"):
         dedup(into="wrong", sketch_column="fingerprint")
     with pytest.raises(UsageError, match="column body of article is not bigint"):
@@ -564,8 +565,8 @@ def test_with_sketches_only_texts_that_may_be_similar_are_read(connection, dedup
     # A column of other numbers that is called so is not used.
     connection.execute("UPDATE article SET sketch = id")
     found = dedup(scope_columns=scopes, all_scopes=not scopes, into="yet")
-    assert found.unread == 0
-    assert found.ignored.startswith("not used: sketch of article, because the row with id ")
+    assert len(found.source.alone) == 0
+    assert found.source.columns.ignored.startswith("not used: sketch of article, because the row with id ")
     assert decided(connection, "yet") == before
 
 
@@ -576,14 +577,14 @@ def test_a_stale_sketch_is_named_with_its_remedy(connection, dedup):
     connection.execute("INSERT INTO article VALUES (7, 'infinity', %s, %s, %s)", [ALIKE, *row])
     connection.execute("SELECT simsql.create_index('article', 'fingerprint', recipe => 'words3-log-1')")
     unused = "not used: fingerprint and sketch of article, because no simhash index"
-    assert dedup(into="other").ignored.startswith(unused)
+    assert dedup(into="other").source.columns.ignored.startswith(unused)
     connection.execute("SELECT simsql.drop_index('article', 'fingerprint')")
     named = (
         "not used: sketch of article, because no simhash index of the table that you can read has recipe words12"
     )
-    assert dedup(into="plain", sketch_column="sketch").ignored.startswith(named)
+    assert dedup(into="plain", sketch_column="sketch").source.columns.ignored.startswith(named)
     connection.execute("SELECT simsql.create_index('article', 'fingerprint', recipe => 'words12-log-1')")
-    assert dedup(into="right", sketch_column="sketch").ignored is None
+    assert dedup(into="right", sketch_column="sketch").source.columns.ignored is None
     connection.execute("UPDATE article SET sketch = sketch + 1")
     backfill = "simsql backfill article --column fingerprint --text-column body"
     stale = "the row with id 7, part of infinity has a sketch that is not that of its text"
@@ -591,19 +592,23 @@ def test_a_stale_sketch_is_named_with_its_remedy(connection, dedup):
         dedup(into="wrong", sketch_column="sketch")
     remedy = f"If it is the column of the sketches, run {backfill} --sketch-column sketch --all-rows"
     assert str(raised.value) == f"column sketch of article cannot be used: {stale}. {remedy}"
-    assert stale in dedup(into="ignored").ignored
+    assert stale in dedup(into="ignored").source.columns.ignored
     connection.execute("COMMENT ON COLUMN article.sketch IS 'minhash64-2'")
     other = "it has the sketches minhash64-2, which cannot be compared with minhash64-1"
     with pytest.raises(UsageError, match=f"column sketch of article cannot be used: {other}"):
         dedup(into="wrong", sketch_column="sketch")
-    assert dedup(into="commented").ignored.startswith(f"not used: sketch of article, because {other}")
+
+    def ignored(into):
+        return dedup(into=into).source.columns.ignored
+
+    assert ignored("commented").startswith(f"not used: sketch of article, because {other}")
     connection.execute("COMMENT ON COLUMN article.sketch IS NULL")
     connection.execute("UPDATE article SET sketch = NULL")
-    assert dedup(into="empty").ignored.endswith(f"it has no sketches. Fill it: {backfill} --sketch-column sketch")
+    assert ignored("empty").endswith(f"it has no sketches. Fill it: {backfill} --sketch-column sketch")
     connection.execute("UPDATE article SET fingerprint = 0")
-    assert "infinity has a fingerprint that is not that of its body" in dedup(into="changed").ignored
+    assert "infinity has a fingerprint that is not that of its body" in ignored("changed")
     connection.execute("UPDATE article SET fingerprint = NULL")
-    assert dedup(into="none").ignored.endswith(f"it has no fingerprints. Fill it: {backfill}")
+    assert ignored("none").endswith(f"it has no fingerprints. Fill it: {backfill}")
 
 
 @pytest.mark.parametrize("why", ["recipe", "column"])
@@ -613,7 +618,7 @@ def test_other_stored_fingerprints_are_not_used(connection, dedup, why):
         fingerprint(connection, Recipe(shingles=(3,)))
     else:
         fingerprint(connection, DEFAULT_RECIPE, {key: text[10:] for key, text in TEXTS.items()})
-    assert dedup().stored_column is None
+    assert dedup().source.columns.fingerprint is None
     assert decided(connection) == expected(TEXTS, Rules())
 
 
@@ -640,7 +645,7 @@ def test_writers_go_on_and_are_not_seen(connection, dedup):
         )
         connection.execute("VACUUM article")
 
-    assert dedup(stages=Stages(read=write, check=write, write=write)).read == len(TEXTS)
+    assert dedup(stages=Stages(read=write, check=write, write=write)).source.order.place.size == len(TEXTS)
     assert decided(connection) == expected(TEXTS, Rules())
 
 
@@ -654,7 +659,7 @@ def test_an_interrupted_run_leaves_no_table(connection, dedup, stage):
     with pytest.raises(KeyboardInterrupt):
         dedup(stages=Stages(**{stage: interrupt}))
     assert connection.execute("SELECT to_regclass('decisions')").fetchone() == (None,)
-    assert dedup().decided == len(TEXTS)
+    assert dedup().sink.decided == len(TEXTS)
 
 
 def test_the_privileges_that_suffice(connection, dedup, new_role):
@@ -672,7 +677,7 @@ def test_the_privileges_that_suffice(connection, dedup, new_role):
     with pytest.raises(Exception, match="permission denied for schema own"):
         dedup(into="own.decisions", user=role)
     connection.execute(f"GRANT CREATE, USAGE ON SCHEMA own TO {role}")
-    assert dedup(into="own.decisions", user=role).droppable == 1
+    assert dedup(into="own.decisions", user=role).sink.droppable == 1
     assert connection.execute("SELECT tableowner FROM pg_tables WHERE tablename = 'decisions'").fetchone() == (
         role,
     )
@@ -807,7 +812,7 @@ def test_casts_of_the_owner_are_not_called(connection, dedup, bob):
         " INSERT INTO bob.other VALUES ('x', 'a text', 'x'), ('y', 'a text', 'y');"
         " ALTER DOMAIN bob.name ADD CHECK (bob.seize() = VALUE) NOT VALID"
     )
-    assert dedup("bob.other", into="public.decisions", keep_field="evil").droppable == 1
+    assert dedup("bob.other", into="public.decisions", keep_field="evil").sink.droppable == 1
     assert decided(connection) == {"x": ("y", 0, 1.0, True, "y"), "y": ("y", 0, 1.0, False, "y")}
     with pytest.raises(UsageError, match=r"column evil of bob\.other is bob\.evil, not text"):
         dedup("bob.other", "evil", "others")

@@ -12,7 +12,7 @@ from stages import Stages
 
 from simsql.database import open_engine
 from simsql.dedup.sinks.table import TableSink
-from simsql.dedup.sources.table_options import TableOptions
+from simsql.dedup.sources.table import TableOptions
 from simsql.dedup.table_job import dedup_table
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs/guides/clean-a-table.md"

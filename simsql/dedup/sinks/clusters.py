@@ -122,24 +122,25 @@ class FileSink:
 
     def _write_report(self, page: Any, decisions: Decisions, refused: Container[int]) -> None:
         # Here: the templates take longer to import than a short run.
-        from simsql.dedup.sinks.report import Run, picture_reader, write_run_report  # noqa: PLC0415
+        from simsql.dedup.sinks.report import picture_reader, write_run_report  # noqa: PLC0415
 
         source, null = self._source, self._wanted.null
         pictures = source.recipe.of_pictures
-        run = Run(
+        write_run_report(
+            page,
+            decisions,
             source.recipe,
-            source.rules,
             source.total,
             picture_reader(source.path_of, source.read_text) if pictures else source.read_text,
             partial(unambiguous_name, null=null),
             "\0" if null else "\n",
-            {
+            skipped={
                 "skipped": source.reader.skips,
                 "not compared": source.wordless,
                 "not droppable": self.count.refused,
                 "not in the drop list": self.count.unlisted,
             },
-            "picture" if pictures else "document",
+            noun="picture" if pictures else "document",
+            refused=refused,
         )
-        write_run_report(page, run, decisions, refused)
         page.flush()

@@ -20,8 +20,9 @@ def refuse_drops(source: FileSource, decisions: Decisions) -> dict[int, Skip]:
     The file of such a document, or that of the one that is kept in its favour, has changed since the run opened
     it, or both are in the same file.
     """
-    dropped = decisions.dropped()
-    kept = decisions.verdicts.kept[dropped]
+    verdicts = decisions.verdicts
+    (dropped,) = np.nonzero((verdicts.kept != np.arange(source.total)) & (verdicts.cluster > 0))
+    kept = verdicts.kept[dropped]
     file, kept_file = source.columns.file[dropped], source.columns.file[kept]
     line, kept_line = source.columns.line[dropped], source.columns.line[kept]
     changed = _changed(source, np.unique(np.concatenate([file, kept_file])))

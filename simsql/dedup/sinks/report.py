@@ -3,12 +3,10 @@
 import shlex
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from simsql.decide.rules import Rules
 from simsql.dedup.members import Decisions, Member
 from simsql.documents import SkipCount, name_paths, printable
 from simsql.documents.formats.pictures import show_picture
@@ -19,26 +17,6 @@ from simsql.report.page import Writable
 
 _PICTURES = 5000  # in a report: more of them would not fit
 _LONGEST = 2000  # characters of a command that the report shows
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a run has read and decided by."""
-
-    recipe: Recipe
-    rules: Rules
-    documents: int
-    """Number of documents among which it searched."""
-    read_text: Callable[[int], str | None]
-    """Return the text of a document, given its position; None if a page cannot show it."""
-    list_name: Callable[[Member], str | None]
-    """Return the name of a document in a drop list; None if the line could mean something else."""
-    line_end: str = "\n"
-    """What ends a name in a drop list."""
-    skipped: Mapping[str, SkipCount] = field(default_factory=dict)
-    """As in `RunReport`."""
-    noun: Literal["document", "picture", "row"] = "document"
-    """What a member is called."""
 
 
 def picture_reader(
@@ -57,10 +35,27 @@ def picture_reader(
     return read
 
 
-def write_run_report(file: Writable, run: Run, decisions: Decisions, refused: Container[int] = ()) -> None:
-    """Write the report of a run. `refused` has the positions of documents that are not droppable."""
-    rules = run.rules
-    options = {"date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}", "recipe": run.recipe.id}
+def write_run_report(
+    file: Writable,
+    decisions: Decisions,
+    recipe: Recipe,
+    documents: int,
+    read_text: Callable[[int], str | None],
+    list_name: Callable[[Member], str | None],
+    line_end: str = "\n",
+    *,
+    skipped: Mapping[str, SkipCount],
+    noun: Literal["document", "picture", "row"] = "document",
+    refused: Container[int] = (),
+) -> None:
+    """Write the report of a run among so many documents. `refused` has the positions of those not droppable.
+
+    `read_text` takes the position of a document, and returns None if a page cannot show it. `list_name` returns
+    the name of a document in a drop list; None if the line could mean something else. The rest is as in
+    `RunReport`.
+    """
+    rules = decisions.comparison.rules
+    options = {"date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}", "recipe": recipe.id}
     options["distance"] = f"{rules.distance}"
     if rules.checks_texts:
         options |= {"similarity": f"{rules.similarity:g}", "drop similarity": f"{rules.drop:g}"}
@@ -68,16 +63,16 @@ def write_run_report(file: Writable, run: Run, decisions: Decisions, refused: Co
     if rules.keep_under:
         options["keep under"] = name_paths(rules.keep_under)
     found = RunReport(
-        run.documents,
+        documents,
         options,
-        ([_describe(member, run.list_name) for member in members] for members in decisions.clusters(refused)),
-        run.read_text,
+        ([_describe(member, list_name) for member in members] for members in decisions.clusters(refused)),
+        read_text,
         rules.similarity if rules.checks_texts else None,
         rules.drop if rules.checks_texts else None,
         show_command(sys.argv[1:]),
-        run.skipped,
-        run.line_end,
-        run.noun,
+        skipped,
+        line_end,
+        noun,
     )
     write_report(file, found)
 

@@ -14,8 +14,7 @@ from simsql.database.transfer import raw_connection
 from simsql.decide.documents import I64, Flags, Similarities
 from simsql.dedup.members import Decisions, Member
 from simsql.dedup.sources.rows import RowSource
-from simsql.dedup.sources.table import UNSTEADY, SourceTable
-from simsql.dedup.sources.table_options import TableOptions
+from simsql.dedup.sources.table import UNSTEADY, SourceTable, TableOptions
 from simsql.documents import SkipCount, Stages, open_output
 from simsql.documents.spool import TextSpool
 from simsql.errors import SimsqlError, UsageError
@@ -251,7 +250,7 @@ class TableSink:
     def _write_report(self, page: Any, decisions: Decisions, texts: TextSpool) -> None:
         """Write the report. The texts of clusters are read again, as the same snapshot shows them."""
         # Here: the templates take longer to import than a short run.
-        from simsql.dedup.sinks.report import Run, write_run_report  # noqa: PLC0415
+        from simsql.dedup.sinks.report import write_run_report  # noqa: PLC0415
 
         source = self._source
         (members,) = np.nonzero(decisions.verdicts.cluster)
@@ -260,16 +259,16 @@ class TableSink:
             raise SimsqlError(UNSTEADY)
         undecided = SkipCount()
         undecided.by_reason.update({reason: count for reason, count in source.undecided().items() if count})
-        run = Run(
+        write_run_report(
+            page,
+            decisions,
             self._options.recipe,
-            self._options.rules,
             self.decided,
             lambda row: texts.read(number[row]),
             _list_name,
             skipped={"not decided": undecided},
             noun="row",
         )
-        write_run_report(page, run, decisions)
 
 
 def _list_name(row: Member) -> str | None:

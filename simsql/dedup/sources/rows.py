@@ -13,8 +13,7 @@ from simsql.dedup.comparing import spread_scopes
 from simsql.dedup.corpus import Corpus, Features, Names, concatenate
 from simsql.dedup.describe import features_of, without_tokens
 from simsql.dedup.sources.stored_columns import find_stored
-from simsql.dedup.sources.table import Row, SourceTable
-from simsql.dedup.sources.table_options import TableOptions
+from simsql.dedup.sources.table import Row, SourceTable, TableOptions
 from simsql.documents import Report, Stages
 from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.fingerprint import (
@@ -120,7 +119,7 @@ class RowSource:
             rules.distance,
             rules.similarity,
             self._options.workers,
-        )[: len(place)] | np.isin(place, [row.place for row in self._asked])
+        )[: len(place)] | np.isin(place, list(self._asked.values()))
         own = dict(zip(place[chosen].tolist(), stored[chosen].tolist(), strict=True))
         texts = self.table.texts(place[chosen])
         self._add(self._complete((Row(at, own[at], None, len(text)), text) for at, text in texts), spool)
@@ -155,8 +154,7 @@ class RowSource:
 
     def find(self, name: str) -> int:
         """Return the position of a row that the user has named."""
-        (place,) = (row.place for row in self._asked if row.label == name)
-        return int(np.flatnonzero(self._all_places() == place)[0])
+        return int(np.flatnonzero(self._all_places() == self._asked[name])[0])
 
     def why_undecided(self, position: int) -> str | None:
         """Return why nothing was decided about a row that the user has named."""
@@ -170,4 +168,4 @@ class RowSource:
 
     def _all_places(self) -> I64:
         """Return the places of all rows, and of those that the user has named."""
-        return np.append(self.place, np.array([row.place for row in self._asked], dtype=np.int64))
+        return np.append(self.place, np.array(list(self._asked.values()), dtype=np.int64))

@@ -8,8 +8,7 @@ import numpy as np
 
 from simsql.database.index_spec import same_recipe
 from simsql.database.sketches import refuse_other_sketches
-from simsql.dedup.sources.table import SourceTable
-from simsql.dedup.sources.table_options import TableOptions
+from simsql.dedup.sources.table import SourceTable, TableOptions
 from simsql.errors import UsageError
 from simsql.fingerprint import simhash_many
 from simsql.fingerprint import sketch as sketch_of

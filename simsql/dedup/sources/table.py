@@ -11,6 +11,8 @@ Only the condition of the user's own may call functions.
 import contextlib
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +24,10 @@ from simsql.database.connect import one_line
 from simsql.database.load import FoundTable, find_table
 from simsql.database.transfer import raw_connection
 from simsql.decide.documents import I64
-from simsql.dedup.sources.table_options import TableOptions
-from simsql.documents import printable
+from simsql.decide.rules import Rules
+from simsql.documents import Outputs, printable
 from simsql.errors import SimsqlError, UsageError
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 
 _POSITION_BITS, _PLACE_BITS = 16, 48
 
@@ -86,7 +89,7 @@ _READ_WANTED = (
     " WHERE {guard} AND EXISTS (SELECT FROM {wanted} AS w"
     " WHERE w.place OPERATOR(pg_catalog.=) {t}.ctid AND w.part OPERATOR(pg_catalog.=) {t}.tableoid)"
 )
-_LABELS = "SELECT {t}.tableoid, {t}.ctid, {t}.{text} IS NULL, {label} FROM {rows_of} AS {t} WHERE {guard}"
+_LABELS = "SELECT {t}.tableoid, {t}.ctid, {label} FROM {rows_of} AS {t} WHERE {guard}"
 # Only an expression is valid in both places: what closes a parenthesis does not close a bracket.
 _CONDITIONS = (
     "SELECT FROM {rows_of} AS {t} WHERE {guard} AND ({condition}) LIMIT 0",
@@ -97,6 +100,56 @@ UNSTEADY = (
     "row-level security or --where selects different rows each time the table is read: choose a role that sees all"
     " rows, and a condition without random results"
 )
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """The table to read, the rules, and the table to create for the decisions. Table names are as in SQL.
+
+    Raises UsageError for options that exclude each other.
+    """
+
+    table: str
+    text_column: str
+    into: str | None = None
+    """Only a run that explains has none."""
+    scope_columns: tuple[str, ...] = ()
+    """Compare only rows with equal values in these columns. Rows with a null in one of them are not decided."""
+    where: str | None = None
+    """Decide only about rows that meet this condition, an expression in SQL."""
+    all_scopes: bool = False
+    """Compare all rows, even if a simhash index of the table has a scope."""
+    sketch_column: str | None = None
+    """The column with the sketches of the texts; by default `sketch`, if there is one."""
+    replace: bool = False
+    """Replace the table of decisions that an earlier run has created."""
+    rules: Rules = field(default_factory=Rules)
+    recipe: Recipe = DEFAULT_RECIPE
+    workers: int | None = None
+    """Number of processes that compute fingerprints; None for this process only."""
+    report: Path | None = None
+    """The page to write."""
+    explain: tuple[str, str] | None = None
+    """The primary keys of two rows to explain, as PostgreSQL prints them, instead of writing decisions."""
+
+    def outputs(self) -> Outputs:
+        """Return the files that the run writes. Raises UsageError if they cannot be written."""
+        return Outputs({"--report": self.report})
+
+    def __post_init__(self) -> None:
+        if self.explain and (self.into or self.replace or self.report):
+            raise UsageError("--explain writes no decisions: leave out --into, --replace and --report")
+        if self.explain and self.explain[0] == self.explain[1]:
+            raise UsageError(f"{printable(self.explain[0])!r} is one row: name two different ones with --explain")
+        if not (self.explain or self.into):
+            raise UsageError("name the table for the decisions with --into")
+        if self.all_scopes and self.scope_columns:
+            raise UsageError("--all-scopes and --scope-column exclude each other: leave one out")
+        if self.rules.by_file:
+            raise UsageError(
+                f"--keep {self.rules.keep} is for files: name a column, such as the time of the last change, with"
+                " --keep-field"
+            )
 
 
 class Row(NamedTuple):
@@ -110,15 +163,6 @@ class Row(NamedTuple):
     """The sketch that the table has for the text, a bigint."""
     characters: int
     """0 if the text was not read."""
-
-
-class LabelledRow(NamedTuple):
-    """A row that the user has named."""
-
-    label: str
-    place: int
-    """As in `Row`."""
-    without_text: bool
 
 
 class FoundColumn(NamedTuple):
@@ -232,24 +276,24 @@ class SourceTable:
         for part, tid, text, label in self._copy(self._choose(places, sql.SQL(", ") + self._label)):
             yield self._place(int(part), tid), text, label
 
-    def find(self, labels: Sequence[str]) -> list[LabelledRow]:
-        """Return the rows with these labels. Raises UsageError if there is none, or several.
+    def find(self, labels: Sequence[str]) -> dict[str, int]:
+        """Return the places of the rows with these labels. Raises UsageError if there is none, or several.
 
         The label of a row is its primary key as PostgreSQL prints it, with several columns as `(1,two)`.
         """
-        found: dict[str, list[LabelledRow]] = {label: [] for label in labels}
+        found: dict[str, list[int]] = {label: [] for label in labels}
         # A comparison in SQL would need a cast.
-        for part, tid, without_text, label in self._copy(self.compose(_LABELS, label=self._label)):
+        for part, tid, label in self._copy(self.compose(_LABELS, label=self._label)):
             if label in found:
-                found[label].append(LabelledRow(label, self._place(int(part), tid), without_text == "t"))
-        for label, rows in found.items():
-            if len(rows) != 1:
+                found[label].append(self._place(int(part), tid))
+        for label, places in found.items():
+            if len(places) != 1:
                 form = self.keys[0] if len(self.keys) == 1 else f"({', '.join(self.keys)})"
                 raise UsageError(
-                    f"{len(rows) or 'no'} rows of {self.name} have the key {printable(label)}: write a key as"
+                    f"{len(places) or 'no'} rows of {self.name} have the key {printable(label)}: write a key as"
                     f" SELECT {form} prints it"
                 )
-        return [found[label][0] for label in labels]
+        return {label: place for label, (place,) in found.items()}
 
     def _choose(self, places: I64, more: sql.Composable) -> sql.Composed:
         """Return the query of the texts at these places, and `more` columns."""
