@@ -210,7 +210,7 @@ def waiting_load(database, **options):
 
 
 @pytest.mark.parametrize("change", ["insert", "insert of a running transaction", "delete", "edit"])
-def test_what_a_claim_commits_while_a_loader_waits_is_looked_at(connection, database, change):
+def test_what_a_claim_commits_while_a_loader_waits_is_looked_at(connection, database, connect, change):
     inserts = change.startswith("insert")
     # Key tables have triggers, whose subtransactions are later ones.
     create(connection, [] if inserts else [NewDocument("7", BODY + " more")], "expression")
@@ -218,6 +218,7 @@ def test_what_a_claim_commits_while_a_loader_waits_is_looked_at(connection, data
     claim(connection, -1)
     if change != "insert":
         connection.execute("SELECT pg_current_xact_id()")
+        connect().execute("SELECT pg_current_xact_id()")  # a later one has ended when the search begins
     with waiting_load(database) as (waiting, said):
         if inserts:
             add(connection, [NewDocument("7", BODY + " more")])
