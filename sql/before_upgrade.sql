@@ -73,16 +73,20 @@ BEGIN
                                       AND l.mode = 'ShareRowExclusiveLock'));
         EXCEPTION WHEN lock_not_available THEN
             IF clock_timestamp() > deadline THEN
-                SELECT string_agg(DISTINCT l.pid::text, ', ') INTO sessions
-                  FROM pg_locks AS l
+                -- A prepared transaction has no session.
+                SELECT string_agg(DISTINCT coalesce(l.pid::text, (
+                           SELECT quote_literal(x.gid)
+                             FROM pg_locks AS t JOIN pg_prepared_xacts AS x ON x.transaction = t.transactionid
+                            WHERE t.virtualtransaction = l.virtualtransaction AND t.pid IS NULL LIMIT 1)), ', ')
+                  INTO sessions FROM pg_locks AS l
                   LEFT JOIN simsql.registry AS r ON r.table_id = l.relation
                   LEFT JOIN pg_class AS c ON c.oid = l.relation AND c.relnamespace = 'simsql'::regnamespace
-                 WHERE l.granted AND l.pid <> pg_backend_pid() AND (r.id IS NOT NULL OR c.oid IS NOT NULL)
+                 WHERE l.granted AND l.pid IS DISTINCT FROM pg_backend_pid() AND (r.id IS NOT NULL OR c.oid IS NOT NULL)
                    AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database());
                 RAISE EXCEPTION 'simsql: indexed tables are in use and could not be locked within a minute'
                     USING ERRCODE = 'lock_not_available',
-                          HINT = format('Upgrade again after the transactions of these sessions have '
-                                        'ended: %s.', sessions);
+                          HINT = format('Upgrade again after the transactions of these sessions, or prepared '
+                                        'transactions, have ended: %s.', sessions);
             END IF;
         END;
         PERFORM pg_sleep(0.1);
