@@ -1,12 +1,12 @@
 -- The calls that hints advise.
 
--- SQL that a hint advises; in a session of the command line, a code from which it makes one of its commands. The code
+-- SQL that a hint advises; in a transaction of the command line, a code from which it makes one of its commands. The code
 -- is JSON between two characters that no other text has: a function or an argument, its values, options and the SQL.
--- Poolers keep the name of an application with the client; PgBouncer may add where it is.
+-- The setting is that of the transaction: through a pooler, another client may get the session next.
 CREATE OR REPLACE FUNCTION simsql._advised(what text, "values" text[], options jsonb, statement text) RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT CASE WHEN current_setting('application_name') LIKE 'simsql command line%'
+    SELECT CASE WHEN current_setting('simsql.hints', true) = 'codes'
                 THEN chr(1) || jsonb_build_array(what, "values", options, statement) || chr(1) ELSE statement END
 $$;
 

@@ -107,9 +107,9 @@ BEGIN
                       HINT = 'Create it: '
                              || simsql._call('create_index',
                                              ARRAY[table_name::text, coalesce(column_name, 'fingerprint')])
-                             || CASE WHEN simsql._takes_snapshots() THEN ''
-                                     ELSE ' An index that was created after this transaction took its snapshot is '
-                                          'not visible to it.' END;
+                             || CASE WHEN simsql._takes_snapshots() THEN '' ELSE simsql._advised('snapshot', '{}', '{}',
+                                    ' An index that was created after this transaction took its snapshot is not '
+                                    'visible to it.') END;
         WHEN too_many_rows THEN
             columns := ARRAY(SELECT r.column_name FROM simsql.registry AS r
                               WHERE r.table_id = _index.table_name ORDER BY r.id);

@@ -279,6 +279,8 @@ def _as_command(code: str) -> str:
             return f"--storage {values[0]}"
         case "indexes":
             return "simsql index list"
+        case "snapshot":  # each command has a new one
+            return ""
     if what not in _COMMANDS_OF_CALLS or options.get("sources") == {}:
         return str(statement)
     command, positional, flag = _COMMANDS_OF_CALLS[what]

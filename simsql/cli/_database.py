@@ -42,9 +42,13 @@ def postgresql_errors(install: str = "simsql install") -> Iterator[None]:
         raise SimsqlError(f"PostgreSQL: {one_line(error, install).removeprefix('simsql: ')}") from error
 
 
-def _name_session(_dialect: Any, _record: Any, _arguments: Any, options: dict[str, Any]) -> None:
-    """Let hints of the database have codes in place of SQL: see `as_commands`."""
-    options["application_name"] = "simsql command line"
+def _ask_for_codes(connection: Any) -> None:
+    """Let hints of a transaction have codes in place of SQL: see `as_commands`.
+
+    Not of procedures that commit: a pooler could hand a session with the setting on to another client.
+    """
+    if not connection.connection.dbapi_connection.autocommit:
+        connection.exec_driver_sql("SET LOCAL simsql.hints = 'codes'")
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ class Connecting:
                 else:
                     engine = open_engine(server.url())
             stack.callback(engine.dispose)
-            event.listen(engine, "do_connect", _name_session)
+            event.listen(engine, "begin", _ask_for_codes)
             yield engine
 
 

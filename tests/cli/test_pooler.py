@@ -2,6 +2,7 @@
 
 import psycopg
 import pytest
+from articles import create_table
 from pooler import find_pgbouncer, run_pooler
 from program import run, wait_until, write_lines
 
@@ -89,3 +90,16 @@ def test_documents(pooled, tmp_path, connection, monkeypatch):
         monkeypatch.setattr(calibrate, name, few)
     pooled("plan", "--rows", 1000, "--calibrate")
     pooled("uninstall", "--drop-indexes")
+
+
+def test_hints_are_commands_and_those_of_other_clients_sql(server, connection, database_url):
+    """The clients share sessions."""
+    create_table(connection, [1])
+    with run_pooler(server.cluster.data_folder) as pooler:
+        url = pooler.url(database_url)
+        found = run("near", "article", "--fingerprint", "1", "--database", url.render_as_string())
+        found.failed(1, "Create it: simsql index create public.article fingerprint\n")
+        where = {"dbname": url.database, "user": "postgres", **url.query}
+        with psycopg.connect(**where) as other, pytest.raises(psycopg.errors.UndefinedObject) as refused:
+            other.execute("SELECT * FROM simsql.near('article', 1, 3)")
+        assert refused.value.diag.message_hint.startswith("Create it: SELECT simsql.create_index(")
