@@ -152,15 +152,6 @@ MEANINGS = {
     "--max-document": Meaning(
         "SIZE", "Skip documents larger than this after decompression: 500MB, 2GB (1GB is 1024MB)"
     ),
-    "--max-tables": Meaning(
-        "N",
-        "Show the longest prefix that up to this many tables allow, for searches that flip no bits (1 or more)",
-    ),
-    "--min-prefix": Meaning(
-        "BITS",
-        "Show the fewest tables whose prefixes have at least this many bits, for searches that flip no bits"
-        " (0 to 64 minus the distance)",
-    ),
     "--missing": Meaning("ROWS", "Accept up to this many rows without a fingerprint for the new default index"),
     "--null": Meaning(None, "End each name in the drop list with a NUL, for xargs -0", "-0"),
     "--output": Meaning("FILE", "Write the results to this file instead of stdout (-)", "-o"),

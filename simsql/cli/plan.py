@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -22,7 +21,7 @@ from simsql.cli._options import (
 )
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import SimsqlError, UsageError
-from simsql.hamming import Choice, Costs, Nesting, Plan, fewest_tables, longest_prefix, plan
+from simsql.hamming import Choice, Costs, Plan, plan
 
 if TYPE_CHECKING:
     from simsql.database.statistics import HotPrefix, Statistics
@@ -45,10 +44,6 @@ _FIELDS = tuple(
     )
 )
 
-_NESTED = tuple(
-    Column(name, "number") for name in ("tables", "prefix_bits", "cuts", "blocks", "lead", "inner_blocks")
-)
-
 
 @command("plan")
 def plan_command(
@@ -64,8 +59,6 @@ def plan_command(
     ] = None,
     column: IndexedColumn = None,
     calibrate: Annotated[bool, option("--calibrate")] = False,
-    min_prefix: Annotated[int | None, number_option("--min-prefix", least=0, most=64)] = None,
-    max_tables: Annotated[int | None, number_option("--max-tables", least=1, most=1 << 64)] = None,
     run: Listing,
 ) -> None:
     """Compare index designs.
@@ -74,17 +67,7 @@ def plan_command(
     inner blocks, the probes and candidates of one search, the disk space of the key tables, the expected times to
     search and to add a row, and what it is best for. Only --like and --calibrate connect to a server. --like
     reads a table, for figures that fit the skew of its fingerprints. --calibrate prints measured costs on stderr.
-
-    --min-prefix and --max-tables instead print one row for searches that flip no bits: the tables, the bits of the
-    shortest prefix, the number of blocks of each cut, and the design to create an index with.
     """
-    if min_prefix is not None or max_tables is not None:
-        if (min_prefix is None) == (max_tables is None):
-            raise UsageError("--min-prefix and --max-tables exclude each other: leave one out")
-        if rows is not None or disk or table or column or calibrate or run.is_given:
-            raise UsageError("--min-prefix and --max-tables need only --distance: leave out the other options")
-        _print_nesting(_nest(min_prefix, max_tables, distance), run)
-        return
     if not (calibrate or table) and run.is_given:
         raise UsageError(
             "--database and --server-dir are for reading a table and measuring costs: add --like or --calibrate"
@@ -113,29 +96,6 @@ def plan_command(
     if room is not None and made.within_disk is None:
         least = _format_size(min(choice.bytes for choice in made.choices))
         raise SimsqlError(f"no design fits into {_format_size(room)}: the smallest takes {least}")
-
-
-def _nest(min_prefix: int | None, max_tables: int | None, distance: int) -> Nesting:
-    if min_prefix is None:
-        return longest_prefix(max_tables or 1, distance)
-    if min_prefix > 64 - distance:
-        raise typer.BadParameter(
-            f"it must be between 0 and {64 - distance} at distance {distance}, not {min_prefix}",
-            param_hint="--min-prefix",
-        )
-    return fewest_tables(min_prefix, distance)
-
-
-def _print_nesting(nesting: Nesting, run: Listing) -> None:
-    design, cuts = nesting.design, list(nesting.blocks)
-    shown = (design.blocks, design.lead, design.inner_blocks) if design else (None, None, None)
-    readable = " ".join(map(str, cuts)) if run.format is Format.TABLE else cuts
-    print_rows(run.format, _NESTED, [(nesting.tables, nesting.prefix_bits, readable, *shown)])
-    if design is None:
-        run.remark(
-            "no index has these tables: an index has up to 128, of one cut, or of two with one lead block in the"
-            " second"
-        )
 
 
 def _calibrate(run: Listing) -> Costs:

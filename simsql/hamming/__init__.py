@@ -12,7 +12,6 @@ from simsql.hamming.match import find_matches
 from simsql.hamming.pairs import connected_components as connected_components
 from simsql.hamming.pairs import find_clusters, find_pairs, hamming_distance
 from simsql.hamming.planner import Choice as Choice
-from simsql.hamming.planner import Nesting as Nesting
 from simsql.hamming.planner import Plan as Plan
 from simsql.hamming.planner import default_design, plan
 from simsql.hamming.planner import fewest_tables as fewest_tables

@@ -112,47 +112,10 @@ def test_sizes(size, fits):
         (["--rows", 10, "--database", "postgresql:///x"], "add --like or --calibrate"),
         (["--rows", 10, "--server-dir", "folder"], "add --like or --calibrate"),
         (["--rows", 10, "--calibrate", "--database", "mysql://x"], "PostgreSQL"),
-        (["--min-prefix", 62], "--min-prefix: it must be between 0 and 61 at distance 3, not 62"),
-        (["--min-prefix", 58, "--distance", 7], "between 0 and 57 at distance 7, not 58"),
-        (["--max-tables", 0], "it must be between 1 and"),
-        (["--max-tables", 4, "--min-prefix", 4], "exclude each other"),
-        (["--max-tables", 4, "--rows", 10], "need only --distance"),
-        (["--min-prefix", 4, "--disk", "1GB"], "need only --distance"),
-        (["--min-prefix", 4, "--calibrate"], "need only --distance"),
-        (["--min-prefix", 4, "--database", "postgresql:///x"], "need only --distance"),
     ],
 )
 def test_wrong_usage(arguments, part):
     assert part in usage(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--min-prefix", 28], ["16", "28", "4 4", "4", "1", "4"]),
-        (["--max-tables", 19], ["16", "28", "4 4", "4", "1", "4"]),
-        (["--max-tables", 20], ["20", "31", "6", "6", "3", "0"]),
-        (["--min-prefix", 30, "--distance", 0], ["1", "64", "1", "-", "-", "-"]),
-        (["--max-tables", 8, "--distance", 7], ["8", "8", "8", "8", "1", "0"]),
-    ],
-)
-def test_the_question_of_the_paper(arguments, expected):
-    found = run("plan", *arguments, *TABLE).done()
-    assert [cells(line) for line in found.lines] == [
-        ["tables", "prefix bits", "cuts", "blocks", "lead", "inner blocks"],
-        expected,
-    ]
-    assert (found.err == "") == (expected[-1] != "-")
-
-
-def test_tables_that_no_index_has():
-    found = run("plan", "--min-prefix", 44).done()
-    nothing = {"blocks": None, "lead": None, "inner_blocks": None}
-    assert [json.loads(line) for line in found.lines] == [
-        {"tables": 165, "prefix_bits": 46, "cuts": [11], **nothing}
-    ]
-    assert found.err.startswith("no index has these tables: an index has up to 128")
-    assert run("plan", "--min-prefix", 44, "--quiet").done().err == ""
 
 
 def test_a_database_of_the_environment_is_not_asked():
