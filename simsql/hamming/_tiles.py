@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.arrays.positions import consecutive, roots_of, unite
+from simsql.arrays.positions import consecutive, portions, roots_of, unite
 
 Keys = NDArray[np.uint64]
 Pairs = NDArray[np.uint64]
@@ -214,7 +214,9 @@ class Balls:
         padding = np.full((order.size, 1), self._keys.size - 1)
         starts = np.hstack((self._firsts[near[order]], padding))
         sizes = np.hstack((sizes[order], (padded - widths)[:, None]))
-        for some in _portions(tiles, padded):
+        gathered = np.add.reduceat(padded, [tile.start for tile in tiles]) if tiles else padded
+        for portion in portions(gathered, _GATHERED):
+            some = tiles[portion]
             all_tiles = slice(some[0].start, some[-1].stop)
             positions = consecutive(starts[all_tiles].reshape(-1), sizes[all_tiles].reshape(-1))
             np.minimum(positions, self._keys.size - 1, out=positions)
@@ -282,18 +284,3 @@ def _plan_tiles(heights: NDArray[np.intp], widths: NDArray[np.intp]) -> tuple[li
         padded[first:end] = widths[first]
         first = end
     return tiles, padded
-
-
-def _portions(tiles: list[slice], widths: NDArray[np.intp]) -> Iterator[list[slice]]:
-    """Yield the tiles in lists with a bounded number of keys to gather, or a single tile."""
-    portion: list[slice] = []
-    gathered = 0
-    for tile in tiles:
-        size = int(widths[tile].sum())
-        if portion and gathered + size > _GATHERED:
-            yield portion
-            portion, gathered = [], 0
-        portion.append(tile)
-        gathered += size
-    if portion:
-        yield portion

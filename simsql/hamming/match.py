@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from simsql.arrays.checks import FINGERPRINT_BITS, distinct_fingerprints, fingerprint_list, whole_number
 from simsql.arrays.columns import Column, Fingerprints
 from simsql.arrays.positions import consecutive, portions
+from simsql.hamming._tiles import TILE_COLUMNS, TILE_ROWS, Tile, unbuffered
 from simsql.hamming.blocks import block_masks, flip_masks
 from simsql.hamming.design import TABLES_AT_MOST, Design
 
@@ -55,8 +56,6 @@ _SLICE_PER_QUERY = 2
 _ENTRIES_AT_MOST = 1 << 23
 # Maximum entries of tables that are kept between slices. Larger tables are built again for each slice.
 _ENTRIES_KEPT = 1 << 24
-# Fingerprints that a query is compared with at a time.
-_TILE = 1 << 14
 # Sampled pairs, which show how often prefixes agree.
 _SAMPLE = 2048
 
@@ -215,17 +214,16 @@ def _look_up(
 
 
 def _compare_all(queries: Words, distance: int, fingerprints: Words) -> Iterator[tuple[Positions, Positions]]:
-    """Find matches by comparing all with all, a query and a tile at a time."""
-    # Arrays that stay in the cache of a core.
-    words, bits = np.empty(_TILE, dtype=np.uint64), np.empty(_TILE, dtype=np.uint8)
-    for left in range(0, fingerprints.size, _TILE):
-        columns = fingerprints[left : left + _TILE]
-        differing, counts = words[: columns.size], bits[: columns.size]
-        for row, query in enumerate(queries):
-            np.bitwise_xor(columns, query, out=differing)
-            (close,) = np.nonzero(np.bitwise_count(differing, out=counts) <= distance)
-            if close.size:
-                yield close + left, np.full(close.size, row)
+    """Find matches by comparing all with all."""
+    tile = Tile(TILE_ROWS * TILE_COLUMNS)
+    for left in range(0, fingerprints.size, TILE_COLUMNS):
+        columns = fingerprints[left : left + TILE_COLUMNS]
+        for top in range(0, queries.size, TILE_ROWS):
+            with unbuffered():
+                close = tile.compare(queries[None, top : top + TILE_ROWS], columns[None], distance)
+            row, column = np.divmod(close, columns.size)
+            if row.size:
+                yield column + left, row + top
 
 
 class Near(NamedTuple):

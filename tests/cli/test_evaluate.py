@@ -1,7 +1,5 @@
 """`simsql evaluate`: figures on labelled pairs, what it recommends and draws, and what it refuses."""
 
-import csv
-import io
 import json
 import random
 import re
@@ -196,12 +194,6 @@ def test_too_small_an_example_gives_no_number(labels, documents):
     assert {(row["candidates"], row["cpu_seconds"]) for row in rows if row["distance"] < 10} == {(None, None)}
     missing = "--documents needs an example of the collection: name files with documents after LABELS"
     run("evaluate", labels, "--documents", "1e6").failed(2, missing)
-
-
-def test_other_formats(labels, documents):
-    expected = rows_of(run("evaluate", labels, documents))
-    rows = list(csv.DictReader(io.StringIO(run("evaluate", labels, documents, "--format", "csv").done().out)))
-    assert [row["recall"] for row in rows] == [str(row["recall"]) for row in expected]
 
 
 def test_what_is_missing(labels, documents, tmp_path, texts):

@@ -297,11 +297,6 @@ def test_a_text_is_cut_to_the_longest_beginning_that_fits(text, limit):
     assert cut_text(text, limit) == fitting[-1]
 
 
-@pytest.mark.parametrize(("count", "says"), [(1, "<b>1</b> cluster<"), (2, "<b>2</b> clusters<")])
-def test_numbers_have_their_nouns(count, says):
-    assert says in write(Sample(harbour_clusters(2)[:count]).report())
-
-
 def test_a_run_without_clusters():
     page = read(Sample([], alone=5))
     assert page.clusters == []

@@ -654,36 +654,6 @@ def test_marks_are_the_words_that_differ(open_report):
     assert page.evaluate(check, json.dumps(pairs)) == []
 
 
-def test_five_thousand_clusters(open_report, record_property):
-    sample = plain_clusters(5000, words=200)
-    page = open_report(sample)
-    assert page.locator("#decisions").is_hidden()
-    opened = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
-    # From the key to the next frame that is painted.
-    timed = """async (selectors) => {
-        const times = [];
-        for (const selector of selectors) {
-            const start = performance.now();
-            document.querySelector(selector).click();
-            await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-            times.push(performance.now() - start);
-        }
-        return Math.max(...times);
-    }"""
-    cluster = page.evaluate(timed, ["#next-cluster"] * 20)
-    turned = page.evaluate(timed, ["#next-page"] * 20)
-    assert page.inner_text("#page") == "page 21 of 125"
-    start = time.perf_counter()
-    page.fill("#search", "articles/5000-0.txt")
-    assert found(page, "1 of 5,000") == "Cluster 5,000"
-    searched = 1000 * (time.perf_counter() - start)
-    page.fill("#search", sample.clusters[4321]["articles/4322-1.txt"][40:80])
-    wait_until(lambda: heading(page) == "Cluster 4,322", "the cluster")
-    figures = f"opening {opened:.0f}, cluster {cluster:.0f}, page {turned:.0f}, search {searched:.0f} ms"
-    record_property("milliseconds", figures)
-    print(f"\n5,000 clusters: {figures}")
-
-
 def test_what_is_left_out_is_said(open_report):
     clusters = [{f"{number}-{copy}": "word " * 900 + str(copy) for copy in range(40)} for number in range(20)]
     clusters[3]["3-39"] = "word"  # shown nowhere

@@ -159,14 +159,6 @@ def test_figures_for_ten_million_fingerprints():
     assert two.candidates(3, 2**34) == 66 * 4
 
 
-def test_prefixes_of_different_length_are_counted_each_for_itself():
-    design = Design(6, 3)
-    assert design.prefix_bits[0] == 33
-    assert design.prefix_bits[-1] == 31
-    assert design.probes(4) == sum(1 + bits for bits in design.prefix_bits)
-    assert design.candidates(3, 2**34) == pytest.approx(sum(2 ** (34 - b) for b in design.prefix_bits))
-
-
 def test_the_cost_model_weighs_probes_and_candidates_against_a_scan():
     design = Design(4, 1)
     for distance in (3, 7, 10, 15):
@@ -181,14 +173,6 @@ def test_the_cost_model_weighs_probes_and_candidates_against_a_scan():
     assert design.candidates(3, 0) == 0
     assert design.search_us(3, 0) == CALL_US
     assert [Design(m).write_us() / WRITE_TABLE_US for m in (2, 4)] == [2, 4]
-
-
-def test_other_costs_can_be_put_in():
-    design, costs = Design(4, 1), Costs(1000, 100, 10, 1, 0.5)
-    assert design.search_us(3, 2**16, costs) == 1000 + 4 * 100 + 4 * 10
-    assert design.search_us(3, 100, costs) == 1000 + 100
-    assert design.scan_rows(3, costs) == pytest.approx(400 / (1 - 40 / 2**16))
-    assert design.write_us(costs) == 2
 
 
 def test_a_larger_distance_never_costs_less():

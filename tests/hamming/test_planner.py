@@ -134,39 +134,6 @@ def test_designs_of_the_paper_come_out_of_both_questions(arguments, tables, pref
     assert (found.tables, found.design) == (tables, Design(*arguments))
 
 
-def test_up_to_20_tables_the_paper_has_named_all_that_is_worth_having():
-    best = {longest_prefix(tables, 3) for tables in range(1, 21)}
-    assert sorted((found.tables, found.prefix_bits) for found in best) == [
-        (1, 0),
-        (4, 16),
-        (10, 25),
-        (16, 28),
-        (20, 31),
-    ]
-
-
-def test_what_two_tables_do_with_flips_takes_16_without():
-    """Keys read of 2**34 fingerprints at distance 3, by the paper's tables and with bits flipped."""
-    flipping = Design(2, 1).candidates(3, 2**34)
-    assert flipping < longest_prefix(16, 3).design.candidates(3, 2**34)
-    assert flipping > longest_prefix(20, 3).design.candidates(3, 2**34)
-
-
-@pytest.mark.parametrize("distance", range(0, 65, 4))
-def test_both_questions_are_inverse_to_each_other(distance):
-    needed = [fewest_tables(bits, distance) for bits in range(65 - distance)]
-    assert [n.tables for n in needed] == sorted(n.tables for n in needed)
-    for bits, nesting in enumerate(needed):
-        assert nesting.prefix_bits >= bits
-        assert longest_prefix(nesting.tables, distance).prefix_bits >= bits
-        if bits:
-            assert longest_prefix(max(1, nesting.tables - 1), distance).prefix_bits < bits or nesting.tables == 1
-        if nesting.design:
-            assert nesting.design.tables == nesting.tables
-            assert min(nesting.design.prefix_bits) == nesting.prefix_bits
-            assert set(nesting.design.radii(distance)) == {0}
-
-
 def lead_masks(word, free, distance, blocks):
     """The prefix bits of every table, for each choice of blocks that hold no differing bit."""
     if not blocks:

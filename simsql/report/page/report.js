@@ -142,14 +142,7 @@
   function matches(cluster) {
     if (cluster.members.some((member) => pattern.test(member.id) || pattern.test(member.place))) return true;
     if (pictures) return false;
-    const texts = parsed.has(cluster.chunk) ? parsed.get(cluster.chunk) : searched(cluster.chunk);
-    return texts[cluster.at].some((text) => pattern.test(typeof text === "string" ? text : text[0]));
-  }
-
-  let last = [-1, null]; // the chunk that a search has parsed: it needs no other
-  function searched(at) {
-    if (last[0] !== at) last = [at, JSON.parse(chunks[at].textContent)];
-    return last[1];
+    return chunk(cluster.chunk)[cluster.at].some((text) => pattern.test(typeof text === "string" ? text : text[0]));
   }
 
   async function search() {
@@ -173,7 +166,6 @@
         start = performance.now();
       }
     }
-    last = [-1, null];
     return show(hits);
   }
 
