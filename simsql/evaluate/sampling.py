@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.errors import UsageError
-from simsql.fingerprint.hashes import GOLDEN, mix
+from simsql.fingerprint import GOLDEN, mix
 from simsql.hamming import find_pairs, hamming_distance
 
 U64 = NDArray[np.uint64]

@@ -33,6 +33,8 @@ from simsql.fingerprint.documents import simhash_items_with_sketches as simhash_
 from simsql.fingerprint.documents import simhash_items_with_tokens as simhash_items_with_tokens
 from simsql.fingerprint.documents import tokens_of_items as tokens_of_items
 from simsql.fingerprint.features import IdfTable as IdfTable
+from simsql.fingerprint.hashes import GOLDEN as GOLDEN
+from simsql.fingerprint.hashes import mix as mix
 from simsql.fingerprint.html_text import html_parts, simhash_html
 from simsql.fingerprint.jaccard import show_similarity as show_similarity
 from simsql.fingerprint.jaccard import similarity, similarity_many

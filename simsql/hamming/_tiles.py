@@ -36,10 +36,6 @@ _PROBES, _GATHERED = 1 << 15, 1 << 18
 _STEP = 1 << 16
 
 
-# Rows, columns, and where they are: columns shown, rows of a run, first run, first column, all columns.
-_Step = tuple[Keys, Keys, tuple[int, ...]]
-
-
 class Runs(NamedTuple):
     """Runs of neighbouring keys: their starts and sizes."""
 
@@ -226,23 +222,7 @@ class Balls:
         self, tiles: list[slice], rows: Runs, widths: Positions, positions: Positions, distance: int
     ) -> Iterator[Pairs]:
         """Yield the pairs of rows and of the columns that were gathered for them."""
-        steps = self._steps(tiles, rows, widths, self._keys.take(positions))
-        while True:
-            found, places = self._compare_some(steps, distance)
-            if not found:
-                return
-            # Few pairs of each tile are close: their positions are computed for many tiles at once.
-            size, shown, height, first, offset, width = np.array(places).T
-            cell, column = np.divmod(np.concatenate(found), np.repeat(shown, size))
-            run, row = np.divmod(cell, np.repeat(height, size))
-            one = rows.starts[np.repeat(first, size) + run] + row
-            other = positions[np.repeat(offset, size) + run * np.repeat(width, size) + column]
-            inside = other < self._keys.size - 1  # the last key pads tiles
-            yield np.stack((self._keys[one[inside]], self._keys[other[inside]]), axis=1)
-
-    def _steps(self, tiles: list[slice], rows: Runs, widths: Positions, columns: Keys) -> Iterator[_Step]:
-        """Yield the rows and columns of tiles, a tile or a part of one at a time."""
-        end = 0
+        columns, end = self._keys.take(positions), 0
         for tile in tiles:
             count, height, width = tile.stop - tile.start, int(rows.sizes[tile.start]), int(widths[tile.start])
             begin, end = end, end + count * width
@@ -251,23 +231,15 @@ class Balls:
             step = max(1, _TILE // (count * height))
             for start in range(0, width, step):
                 shown = right[:, start : start + step]
-                yield left, shown, (shown.shape[1], height, tile.start, begin + start, width)
-
-    def _compare_some(
-        self, steps: Iterator[_Step], distance: int
-    ) -> tuple[list[Positions], list[tuple[int, ...]]]:
-        """Compare until there are many pairs or no more steps; return the pairs, their numbers and places."""
-        found, places, room = [], [], _TILE
-        with unbuffered():
-            for left, right, place in steps:
-                close = self._tile.compare(left, right, distance)
+                with unbuffered():
+                    close = self._tile.compare(left, shown, distance)
                 if close.size:
-                    found.append(close)
-                    places.append((close.size, *place))
-                    room -= close.size
-                    if room <= 0:
-                        break
-        return found, places
+                    cell, column = np.divmod(close, shown.shape[1])
+                    run, row = np.divmod(cell, height)
+                    one = rows.starts[tile.start + run] + row
+                    other = positions[begin + start + run * width + column]
+                    inside = other < self._keys.size - 1  # the last key pads tiles
+                    yield np.stack((self._keys[one[inside]], self._keys[other[inside]]), axis=1)
 
 
 def _plan_tiles(heights: NDArray[np.intp], widths: NDArray[np.intp]) -> tuple[list[slice], NDArray[np.intp]]:

@@ -80,17 +80,6 @@ def test_with_more_lead_blocks_the_common_radius_is_the_least(width):
                     assert placements.missed(lowered, distance), (design, distance, table)
 
 
-@pytest.mark.parametrize("width", [8, 12])
-def test_the_common_radius_of_nested_designs_is_the_least_where_cuts_are_even(width):
-    """Elsewhere inner blocks can be cut so that they hold one bit less than their even share."""
-    for design in every_design(width):
-        if design.inner_blocks and not width % design.blocks and not width // design.blocks % design.inner_blocks:
-            placements = Placements(design)
-            for distance in range(width + 1):
-                lowered = [radius - 1 for radius in design.radii(distance)]
-                assert placements.missed(lowered, distance), (design, distance)
-
-
 @pytest.mark.parametrize("width", [6, 7])
 def test_a_search_meets_every_fingerprint_within_the_distance(width):
     """Flip the prefix, compare prefixes: the search itself, for one query and every other fingerprint."""
