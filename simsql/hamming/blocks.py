@@ -187,18 +187,8 @@ def permutations(
     in turn joins the lead: comb(blocks, lead) * inner_blocks permutations, by lead blocks and then by inner block.
     These are the nested designs of the paper (section 3.1.1).
 
-    Raises ValueError unless 1 <= lead <= blocks <= width <= 64, and `inner_blocks` is 0 or from 2 to the smallest
-    number of bits outside the lead.
+    `Design` checks the arguments.
     """
-    sizes = block_sizes(blocks, width)
-    lead = whole_number("lead", lead, 1, blocks)
-    inner_blocks = whole_number("inner_blocks", inner_blocks, 0, width)
-    others = width - sum(sizes[:lead])
-    if inner_blocks and not 2 <= inner_blocks <= others:
-        raise UsageError(
-            f"inner_blocks must be 0 or between 2 and {others}, the number of bits outside the lead,"
-            f" not {inner_blocks}"
-        )
     everything = (1 << width) - 1
     masks = block_masks(everything, blocks)
     leads = [sum(masks[block] for block in choice) for choice in itertools.combinations(range(blocks), lead)]

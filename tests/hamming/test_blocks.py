@@ -171,13 +171,6 @@ def subsets(mask):
         (lambda: block_sizes(13, 12), ValueError, "blocks must be between 1 and 12, not 13"),
         (lambda: block_sizes(4, 65), ValueError, "width must be between 1 and 64, not 65"),
         (lambda: block_sizes(4.0), TypeError, "blocks must be an int between 1 and 64, not 4.0"),
-        (lambda: permutations(4, 5), ValueError, "lead must be between 1 and 4, not 5"),
-        (lambda: permutations(4, 0), ValueError, "lead must be between 1 and 4, not 0"),
-        (lambda: permutations(4, 1, 1), ValueError, "inner_blocks must be 0 or between 2 and 48, .* not 1"),
-        (lambda: permutations(5, 1, 52), ValueError, "inner_blocks must be 0 or between 2 and 51, .* not 52"),
-        (lambda: permutations(4, 4, 2), ValueError, "inner_blocks must be 0 or between 2 and 0, .* not 2"),
-        (lambda: permutations(4, 1, -1), ValueError, "inner_blocks must be between 0 and 64, not -1"),
-        (lambda: permutations(4, 1, True), TypeError, "inner_blocks must be an int"),
         (lambda: permutations(4, 1, width=12)[0].key(-1), ValueError, "-1 is not a fingerprint"),
         (
             lambda: permutations(4, 1)[0].key(2**64),
