@@ -20,7 +20,7 @@ from simsql.documents import Report, SkipCount, abandon
 _REPORT_SECONDS = 0.05  # between two steps of a progress bar
 _PARTS = 1000  # of a progress bar
 # Expected in any folder: only counted.
-_NOT_NAMED = {"audio or video", "binary", "excluded", "hidden", "image", "link", "program", "special file"}
+_NOT_NAMED = {"binary", "excluded", "hidden", "image", "link", "special file"}
 _NOT_NAMED |= {"not a picture"}
 
 

@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import io
 import lzma
 import re
 import sys
@@ -24,41 +23,11 @@ READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError)
 """Errors of reading a file: from the system, or from damaged or truncated compressed data."""
 
 
-class _Streams(io.RawIOBase):
-    """What the compressed streams of a file hold, one after another.
-
-    bz2.open and lzma.open take a file for complete where something else follows a stream: what is behind a damaged
-    beginning would be missing without an error.
-    """
-
-    def __init__(self, decompressor: Callable[[], Any], file: Any) -> None:
-        self._new = decompressor
-        self._file = file
-        self._stream = decompressor()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, target: Any) -> int:
-        data = b""
-        while not data:
-            packed = b""
-            if self._stream.eof:
-                packed = self._stream.unused_data or self._file.read(io.DEFAULT_BUFFER_SIZE)
-                if not packed:
-                    return 0
-                self._stream = self._new()
-            elif self._stream.needs_input:
-                packed = self._file.read(io.DEFAULT_BUFFER_SIZE)
-                if not packed:
-                    raise EOFError("the file ends within a compressed stream")
-            data = self._stream.decompress(packed, len(target))
-        target[: len(data)] = data
-        return len(data)
-
-
-def _read_streams(decompressor: Callable[[], Any], file: Any) -> io.BufferedReader:
-    return io.BufferedReader(_Streams(decompressor, file))
+def _open_to_the_end(open_file: Callable[[Any], Any], file: Any) -> Any:
+    # Without an attribute that is not public, both take a file for complete where a stream begins with damage.
+    opened = open_file(file)
+    opened._buffer.raw._trailing_error = ()
+    return opened
 
 
 class Compression(NamedTuple):
@@ -78,13 +47,13 @@ COMPRESSIONS: dict[str, Compression] = {
     ),
     ".xz": Compression(
         re.compile(rb"\xfd7zXZ\0"),
-        partial(_read_streams, lzma.LZMADecompressor),
+        partial(_open_to_the_end, lzma.LZMAFile),
         partial(lzma.LZMAFile, mode="wb"),
     ),
     # The second alternative is what an empty file becomes.
     ".bz2": Compression(
         re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
-        partial(_read_streams, bz2.BZ2Decompressor),
+        partial(_open_to_the_end, bz2.BZ2File),
         partial(bz2.BZ2File, mode="wb"),
     ),
     # The second alternative is a frame to pass over, which some programs begin with.

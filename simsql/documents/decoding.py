@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from simsql.documents.compression import READ_ERRORS
-from simsql.documents.guessing import choose_encoding, is_like_utf8, suggest_encodings, whole_characters
+from simsql.documents.guessing import choose_encoding, is_like_utf8, whole_characters
 from simsql.documents.kinds import find_kind
 
 SAMPLE = 1 << 16
@@ -24,7 +24,7 @@ MAX_DOCUMENT = 100 << 20
 """Default limit for the size of a document, in bytes."""
 
 _CHUNK = 1 << 18
-# How far to look for bytes that tell an encoding, while all before them are ASCII.
+# How far to look for bytes that tell an encoding.
 _LOOKED_AT = 1 << 20
 
 # The C0 controls that occur in real texts are left out: \b \t \n \v \f \r and escape (colours of a terminal).
@@ -73,12 +73,10 @@ class Stream(io.BufferedIOBase):
         # `read` of a decompressor gathers many reads, and loses what it has gathered when a later one fails.
         self._fetch = getattr(source, "read1", source.read)
         self.source = source
-        self._advance = advance
+        self._advance = advance or (lambda _: None)
         self._head = b""
         self._error: Exception | None = None
         self._has_ended = False
-        self.consumed = 0
-        """Number of bytes taken from the source."""
 
     def sample(self, size: int = SAMPLE) -> bytes:
         """Return the first `size` bytes, or all if there are fewer, without consuming them."""
@@ -122,9 +120,7 @@ class Stream(io.BufferedIOBase):
     def _take(self, size: int) -> bytes:
         data: bytes = b"" if self._has_ended else self._fetch(size)
         self._has_ended = self._has_ended or (not data and size > 0)
-        self.consumed += len(data)
-        if self._advance:
-            self._advance(len(data))
+        self._advance(len(data))
         return data
 
 
@@ -287,9 +283,7 @@ class _Encoder:
         try:
             self._target.write(self._decoder.decode(data).encode(self._encoding))
         except UnicodeDecodeError:  # of what stands for invalid bytes
-            raise UnfitError(
-                f"not {self._encoding}", f"it is damaged, or not all of it is {self._encoding}"
-            ) from None
+            raise _damaged(self._encoding) from None
 
 
 def _damaged(encoding: str) -> UnfitError:
@@ -307,14 +301,12 @@ def _extends_ascii(encoding: str) -> bool:
 
 
 def undecodable(encoding: str, position: str, data: bytes | None = None) -> UnfitError:
-    """Return the error for bytes that the encoding does not allow, with a guess at that of `data`."""
+    """Return the error for bytes that the encoding does not allow. `data` tells whether it can be guessed."""
     encoding = encoding.removesuffix("-sig")
-    guesses = suggest_encodings(data) if data and encoding == "utf-8" else []
-    perhaps = f", perhaps {' or '.join(guesses)}" if guesses else ""
     advice = "if you know which, name it with --encoding"
     if data and encoding == "utf-8" and _detect(data) != encoding:
         advice = f"--encoding {DETECT} guesses it, --encoding NAME sets it"
-    what = f"{position} is not {encoding}: the file is damaged or in another encoding{perhaps}; {advice}"
+    what = f"{position} is not {encoding}: the file is damaged or in another encoding; {advice}"
     return UnfitError(f"not {encoding}", what)
 
 
@@ -323,12 +315,8 @@ def detect_encoding(read_start: Callable[[int], bytes]) -> str:
 
     It is UTF-8, too, if a guess is not safe, or if the bytes are not a text: what reads it says so.
     """
-    size = SAMPLE
-    data = read_start(size)
-    while data.isascii() and len(data) == size and size < _LOOKED_AT:
-        size *= 2
-        data = read_start(size)
-    return _detect(data if len(data) < size else whole_characters(data))
+    data = read_start(_LOOKED_AT)
+    return _detect(data if len(data) < _LOOKED_AT else whole_characters(data))
 
 
 def _detect(data: bytes) -> str:

@@ -73,13 +73,6 @@ class Selection:
             return None
         return UnfitError("excluded", "it does not match --include")
 
-    def reaches(self, parts: Sequence[str], *, is_folder: bool) -> bool:
-        """Return whether a file or folder is read as a part of a folder that the user names."""
-        return all(
-            self.reason_against(parts[:length], is_folder=is_folder or length < len(parts)) is None
-            for length in range(1, len(parts) + 1)
-        )
-
 
 VISIBLE = Selection()
 
@@ -103,7 +96,6 @@ class InputFiles:
     Args:
         arguments: Paths of files and folders; None is standard input.
         selection: The files to read inside folders.
-        leave_out: Files and folders to leave out of folders.
         outputs: The files that the run writes. They are left out of folders.
         stdin: The stream for None.
 
@@ -118,7 +110,6 @@ class InputFiles:
         arguments: Iterable[Path | None],
         *,
         selection: Selection = VISIBLE,
-        leave_out: Iterable[Path] = (),
         outputs: Outputs,
         stdin: BinaryIO | None = None,
     ) -> None:
@@ -126,10 +117,9 @@ class InputFiles:
         _check_exist(arguments)
         outputs.refuse(*(argument or stdin for argument in arguments))
         self._selection = selection
-        self._leave_out = {path.resolve() for path in leave_out}
         self._outputs = outputs
-        self._roots = self._find_roots(arguments)
-        self._below = self._find_below()
+        self._arguments = [(path, os.path.realpath(path) if path else None) for path in arguments]
+        self._named = {real for _, real in self._arguments}
         # To the end: this finds out whether a file would be overwritten.
         size, is_known = 0, True
         streamed = identify(stdin) if None in arguments else None
@@ -145,71 +135,52 @@ class InputFiles:
 
     def __iter__(self) -> Iterator[Found | Skip]:
         """Yield all files. A file that several arguments reach comes once."""
-        for real, argument in self._roots.items():
+        # The real paths of what has come, if several arguments may lead there: links in folders are not followed.
+        seen: set[str] = set()
+        for argument, real in self._arguments:
             if argument is None or real is None:
                 yield Found(None)
                 continue
+            if real in seen:
+                continue
+            seen.add(real)
             try:
                 status = argument.stat()
             except OSError as error:
                 yield unreadable(storable(argument), error)
                 continue
-            if not stat.S_ISDIR(status.st_mode):
+            if stat.S_ISDIR(status.st_mode):
+                yield from self._walk(argument, real, seen)
+            else:
                 yield Found(argument, status)
-                continue
-            below = self._below.get(real, ())
-            yield from self._walk(argument, {argument / path.relative_to(real) for path in below})
 
-    def _find_roots(self, arguments: Iterable[Path | None]) -> dict[Path | None, Path | None]:
-        """Return the arguments to begin with, by their real paths: those that no earlier one leads to."""
-        # Links inside folders are not followed: a file has been reached before exactly if its real path was an
-        # earlier argument, or the walk of one comes to it. That takes memory for the arguments, not for the files.
-        roots: dict[Path | None, Path | None] = {}
-        for argument in arguments:
-            if argument is None:
-                roots[None] = None
-                continue
-            real = argument.resolve()
-            if not any(self._leads_to(root, real) for root in (real, *real.parents) if root in roots):
-                roots[real] = argument
-        return roots
-
-    def _find_below(self) -> dict[Path, set[Path]]:
-        """Return what the walk of an argument leaves out, by the real path of the argument."""
-        below: dict[Path, set[Path]] = {}
-        for path in self._leave_out.union(filter(None, self._roots)):
-            for folder in path.parents:
-                if folder in self._roots:
-                    below.setdefault(folder, set()).add(path)
-        return below
-
-    def _leads_to(self, root: Path, real: Path) -> bool:
-        is_folder = os.path.isdir(real)  # noqa: PTH112 - Path.is_dir raises without permission
-        return self._selection.reaches(real.relative_to(root).parts, is_folder=is_folder)
-
-    def _walk(self, root: Path, leave_out: set[Path]) -> Iterator[Found | Skip]:
+    def _walk(self, root: Path, real_root: str, seen: set[str]) -> Iterator[Found | Skip]:
         """Yield the files in a folder and its subfolders in name order."""
         # A stack rather than recursion: folders may be nested deeper than Python's calls.
-        stack: list[tuple[Path, tuple[str, ...], Iterator[str]]] = []
+        stack: list[tuple[Path, str, tuple[str, ...], Iterator[str]]] = []
         try:
-            stack.append((root, (), _names_in(root)))
+            stack.append((root, real_root, (), _names_in(root)))
         except OSError as error:
             yield unreadable(storable(root), error)
         while stack:
-            folder, above, names = stack[-1]
+            folder, real_folder, above, names = stack[-1]
             name = next(names, None)
             if name is None:
                 stack.pop()
                 continue
-            path, parts = folder / name, (*above, name)
-            if leave_out and path in leave_out:
+            path, parts, real = folder / name, (*above, name), os.path.join(real_folder, name)  # noqa: PTH118
+            if real in seen:
                 continue
             try:
                 status = path.lstat()
                 is_folder = stat.S_ISDIR(status.st_mode)
                 against = self._selection.reason_against(parts, is_folder=is_folder)
-                if against is None and is_folder:
-                    stack.append((path, parts, _names_in(path)))
+                if against and real in self._named:
+                    continue  # its turn comes
+                if len(self._arguments) > 1 and not against:
+                    seen.add(real)
+                if is_folder and not against:
+                    stack.append((path, real, parts, _names_in(path)))
                     continue
             except OSError as error:
                 yield unreadable(storable(path), error)

@@ -2,7 +2,6 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator
 
 _ENCODINGS = [
     *("cp1252", "cp1250", "iso8859_2", "cp1251", "koi8_r", "cp1253", "cp1254", "cp1255", "cp1256"),
@@ -32,24 +31,11 @@ def whole_characters(data: bytes) -> bytes:
     return match[0] if match else data
 
 
-def suggest_encodings(data: bytes) -> list[str]:
-    """Return up to three encodings that a text may have, the most likely first."""
-    return [encoding for encoding, _ in _guess(data)][:3]
-
-
 def choose_encoding(data: bytes) -> str | None:
     """Return the most likely encoding of a text; None if letters could become symbols, which are not compared.
 
     Two different texts without most of their letters could be taken for duplicates. A wrong letter does no harm.
     """
-    encoding, text = next(_guess(data), (None, ""))
-    high = [character for character in text if character > "\x7f" and character not in _PUNCTUATION]
-    symbols = sum(not character.isalnum() and unicodedata.category(character)[0] != "M" for character in high)
-    return encoding if symbols <= _MOST_SYMBOLS * len(high) else None
-
-
-def _guess(data: bytes) -> Iterator[tuple[str, str]]:
-    """Yield encodings, the most likely first, with what a sample is in them."""
     from charset_normalizer import from_bytes  # noqa: PLC0415 - most runs need it for no file
 
     first = _HIGH.search(data)
@@ -57,5 +43,9 @@ def _guess(data: bytes) -> Iterator[tuple[str, str]]:
     sample = data[start : start + _SAMPLE]
     if start + _SAMPLE < len(data):
         sample = whole_characters(sample)
-    for match in from_bytes(sample, cp_isolation=_ENCODINGS, enable_fallback=False):
-        yield match.encoding, str(match)
+    best = from_bytes(sample, cp_isolation=_ENCODINGS, enable_fallback=False).best()
+    if not best:
+        return None
+    high = [character for character in str(best) if character > "\x7f" and character not in _PUNCTUATION]
+    symbols = sum(not character.isalnum() and unicodedata.category(character)[0] != "M" for character in high)
+    return best.encoding if symbols <= _MOST_SYMBOLS * len(high) else None

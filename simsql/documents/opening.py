@@ -63,12 +63,17 @@ class FileReader:
     def __init__(self, layout: Layout, *, stdin: BinaryIO | None = None) -> None:
         self.layout = layout
         self._stdin = stdin
-        self.current: Stream | None = None
-        """The stream that is read; set it to None when it is finished."""
+        self.bytes_done = 0
+        """Number of bytes of all files so far. Compressed files count by their compressed size."""
 
     def read(self, found: Found) -> Iterator[Document | Skip]:
         """Yield the documents of a file or of standard input, and what is skipped."""
-        format_ = format_of(found, self.layout)
+        before = self.bytes_done
+        yield from self._open(found, format_of(found, self.layout))
+        if found.size is not None:  # a binary file counts in full although only its start was looked at
+            self.bytes_done = before + found.size
+
+    def _open(self, found: Found, format_: Format) -> Iterator[Document | Skip]:
         if found.path is None:
             assert self._stdin is not None  # noqa: S101 - checked when the reader was made
             yield from self._decode(self._stdin, Opened("stdin"), format_)
@@ -83,8 +88,11 @@ class FileReader:
             status = os.fstat(file.fileno())
             yield from self._decode(file, Opened(storable(found.path), found.path, status), format_)
 
+    def _advance(self, size: int) -> None:
+        self.bytes_done += size
+
     def _decode(self, file: Any, opened: Opened, format_: Format) -> Iterator[Document | Skip]:
-        stream = self.current = Stream(file)
+        stream = Stream(file, self._advance)
         layout, guess = self.layout, None
         try:
             if format_.is_stream and (compression := find_compression(stream.sample())):

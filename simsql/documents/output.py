@@ -24,22 +24,8 @@ STDOUT = Path("-")
 _Identity = tuple[int, int]  # device and inode
 _STDOUT_NAME = "standard output"
 _TEXT: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}  # paths may have any bytes
-_ENDINGS = {"--drop-list": ".txt", "--report": ".html", "--chart": ".svg"}  # where there is only one format
-_NOT_COMPRESSED = {".lz4", ".br", ".z", ".zip", ".7z"}
-_BINARY = {
-    ".parquet",
-    ".arrow",
-    ".feather",
-    ".orc",
-    ".avro",
-    ".xlsx",
-    ".xls",
-    ".ods",
-    ".db",
-    ".sqlite",
-    ".duckdb",
-    ".npz",
-}
+# What is not written, although a name may promise it.
+_OTHER_FORMATS = {".lz4", ".br", ".z", ".zip", ".7z", ".parquet", ".arrow", ".feather", ".orc", ".avro", ".xlsx"}
 
 # What a terminal may take for a command, or show in another order.
 _COMMANDS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -81,50 +67,34 @@ class Outputs:
     """
 
     def __init__(self, files: Mapping[str, Path | None], fitting: Collection[str] = ()) -> None:
+        self._options: dict[_Identity | Path, str] = {}
         self._at_risk: set[_Identity] = set()  # existing files that are not empty
-        self._paths: dict[Path, str] = {}
-        self._identities: dict[_Identity, str] = {}
         for option, path in files.items():
             if path is None:
                 continue
             if path != STDOUT:
                 _check_writable(path)
-                if option not in fitting:
-                    _check_ending(option, path)
-            self._add(path, option)
-        if (redirected := identify(sys.stdout)) is not None:
-            self._identities.setdefault(redirected, _STDOUT_NAME)
-
-    def _add(self, path: Path, option: str) -> None:
-        identity = identify(sys.stdout if path == STDOUT else path)
-        real = path if path == STDOUT else path.resolve()
-        other = self._paths.get(real) or (identity and self._identities.get(identity))
-        if other:
-            shown = _STDOUT_NAME if path == STDOUT else f"the file {_show(path)}"
-            raise UsageError(f"{other} and {option} both write to {shown}: name another file for one of them")
-        self._paths[real] = option
-        if identity:
-            self._identities[identity] = _STDOUT_NAME if path == STDOUT else option
-            if path != STDOUT and path.stat().st_size:
+                ending = path.suffix.lower()
+                if option not in fitting and ending in _OTHER_FORMATS and not is_special(path):
+                    raise UsageError(f"{option} {_show(path)}: this option does not write {ending} files")
+            identity = identify(sys.stdout if path == STDOUT else path)
+            other = self._options.setdefault(identity or path.resolve(), option)
+            if other != option:
+                shown = _STDOUT_NAME if path == STDOUT else f"the file {_show(path)}"
+                raise UsageError(f"{other} and {option} both write to {shown}: name another file for one of them")
+            if identity and path != STDOUT and path.stat().st_size:
                 self._at_risk.add(identity)
+        if (redirected := identify(sys.stdout)) is not None:
+            self._options.setdefault(redirected, _STDOUT_NAME)
 
     def refuse(self, *sources: Path | IO[Any] | None) -> None:
         """Raise UsageError if a file that is read is also written: a path, or a stream that may be redirected."""
         for source in sources:
-            if option := self._option_of(source):
+            # A path without a file may be that of a pipe.
+            key = identify(source) or (source.resolve() if isinstance(source, Path) else None)
+            if key and (option := self._options.get(key)):
                 shown = _show(source) if isinstance(source, Path) else "standard input"
                 raise UsageError(f"{option} is the same file as {shown}, which is read: write to another file")
-
-    def writes(self, path: Path) -> bool:
-        """Return whether an existing file is one of them."""
-        return self._option_of(path) is not None
-
-    def _option_of(self, source: Path | IO[Any] | None) -> str | None:
-        identity = identify(source) if self._identities else None
-        if identity is None:
-            return None
-        option = self._identities.get(identity)
-        return option or (self._paths.get(source.resolve()) if isinstance(source, Path) else None)
 
     def covers(self, path: Path, status: os.stat_result) -> bool:
         """Return whether a regular file in a folder that is read is one of them.
@@ -134,10 +104,10 @@ class Outputs:
         identity = status.st_dev, status.st_ino
         if identity in self._at_risk:
             raise UsageError(
-                f"{self._identities[identity]} would overwrite {_show(path)}, which is in a folder that is read:"
+                f"{self._options[identity]} would overwrite {_show(path)}, which is in a folder that is read:"
                 f" write to another file, or leave this one out with --exclude {shlex.quote(escape(path.name))}"
             )
-        return identity in self._identities
+        return identity in self._options
 
 
 def identify(file: Path | IO[Any] | None) -> _Identity | None:
@@ -160,20 +130,6 @@ def _check_writable(path: Path) -> None:
         raise UsageError(f"{_show(folder)} is not a folder: create it, or choose another")
     if not os.access(path if is_special(path) else folder, os.W_OK):
         raise UsageError(f"no permission to write to {_show(folder)}: choose another folder")
-
-
-def _check_ending(option: str, path: Path) -> None:
-    """Raise UsageError if the name of a file promises another format."""
-    ending = path.suffix.lower()
-    if is_special(path) or ending not in _NOT_COMPRESSED | _BINARY:
-        return
-    if ending in _NOT_COMPRESSED:
-        advice = f"write {_show(path.with_suffix('.gz'))}, .xz, .bz2 or .zst"
-    elif option in _ENDINGS:
-        advice = f"write {_show(path.with_suffix(_ENDINGS[option]))}"
-    else:
-        advice = f"write {_show(path.with_suffix('.jsonl'))}, and convert it"
-    raise UsageError(f"{option} {_show(path)}: this option does not write {ending} files: {advice}")
 
 
 class _Terminal:

@@ -82,16 +82,12 @@ def _expansion(path: Path) -> int:
 
 def _read_here(found: Found, reader: FileReader) -> Iterator[Part]:
     items: list[Found | Document | Skip] = []
-    held = done = 0
+    held, done = 0, reader.bytes_done
     for item in reader.read(found):
         items.append(item)
         held += _DOCUMENT + (len(item.text) if isinstance(item, Document) else 0)
         del item  # a long document is not kept while the next one is read
         if held >= _HELD:
-            consumed = reader.current.consumed if reader.current else 0
-            yield Part(items, reader.layout, consumed - done)
-            items, held, done = [], 0, consumed
-    consumed = reader.current.consumed if reader.current else 0
-    reader.current = None
-    # A binary file counts in full although only its start was looked at.
-    yield Part(items, reader.layout, (consumed if found.size is None else found.size) - done)
+            yield Part(items, reader.layout, reader.bytes_done - done)
+            items, held, done = [], 0, reader.bytes_done
+    yield Part(items, reader.layout, reader.bytes_done - done)

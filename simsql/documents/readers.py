@@ -1,7 +1,7 @@
 """Read the documents of the files that a user names, in any format."""
 
 import codecs
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -34,7 +34,6 @@ class DocumentReader:
         lines: Whether each line of a text, and of standard input, pipes and devices, is a document.
         selection: The files to read inside folders; by default, all that are not hidden.
         outputs: The files that the run writes. They are left out of folders.
-        leave_out: Other files and folders to leave out of folders.
 
     Raises:
         UsageError: If a path is empty or does not exist, the encoding is unknown, the run would overwrite a file
@@ -52,7 +51,6 @@ class DocumentReader:
         lines: bool = False,
         stdin: BinaryIO | None = None,
         outputs: Outputs | None = None,
-        leave_out: Iterable[Path] = (),
     ) -> None:
         if "" in paths:  # of a variable that is not set: Path would take it for this folder
             raise UsageError("a path is empty: name a file or a folder")
@@ -65,32 +63,22 @@ class DocumentReader:
         arguments = [None if str(path) == "-" else Path(path) for path in paths]
         if stdin is None and None in arguments:
             raise UsageError("'-' means standard input, but there is none")
-        self._files = InputFiles(
-            arguments, selection=selection, outputs=outputs or Outputs({}), leave_out=leave_out, stdin=stdin
-        )
-        self._finished = 0
+        self._files = InputFiles(arguments, selection=selection, outputs=outputs or Outputs({}), stdin=stdin)
+        self.bytes_total = self._files.bytes_total
+        """The final value of `bytes_done`; None if the paths include standard input, a pipe or a device."""
 
     @property
     def bytes_done(self) -> int:
         """Number of bytes read so far. Compressed files count by their compressed size."""
-        current = self._file_reader.current
-        return self._finished + (current.consumed if current else 0)
-
-    @property
-    def bytes_total(self) -> int | None:
-        """The final value of `bytes_done`; None if the paths include standard input, a pipe or a device."""
-        return self._files.bytes_total
+        return self._file_reader.bytes_done
 
     def __iter__(self) -> Iterator[Document | Skip]:
-        self._finished = 0
+        self._file_reader.bytes_done = 0
         for found in self._files:
             if isinstance(found, Skip):
                 yield found
-                continue
-            yield from self._file_reader.read(found)
-            # A binary file counts in full although only its start was looked at.
-            self._finished = self.bytes_done if found.size is None else self._finished + found.size
-            self._file_reader.current = None
+            else:
+                yield from self._file_reader.read(found)
 
     def files(self) -> Iterator[tuple[Found, Format]]:
         """Yield the files that are there, with their formats."""

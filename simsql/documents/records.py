@@ -7,6 +7,7 @@ from typing import Any
 from simsql.documents.decoding import UNDECODABLE, UnfitError, undecodable
 from simsql.documents.document import Document, Layout, Opened, Skip, printable, storable
 
+_NAMES = 8  # that a message lists
 Record = tuple[str, str, str | None]
 """The id, empty without one, the text, and the value."""
 
@@ -79,10 +80,10 @@ def name_of(identity: Any, fallback: str = "") -> str:
     return storable(identity)
 
 
-def missing_field(field: str, owner: str, names: Sequence[str], limit: int = 8) -> UnfitError:
-    """Return the error for a missing field, which lists at most `limit` of the names that exist instead."""
-    shown = ", ".join(repr(name) if len(name) <= 40 else f"{name[:40]!r}..." for name in names[:limit])
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+def missing_field(field: str, owner: str, names: Sequence[str]) -> UnfitError:
+    """Return the error for a missing field, which lists some of the names that exist instead."""
+    shown = ", ".join(repr(name[:40]) for name in names[:_NAMES])
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
     there = f"has {shown}{more}; choose with --text-field" if names else "is empty"
     return UnfitError("no field", f"{field!r} is missing: the {owner} {there}")
 

@@ -78,41 +78,12 @@ class TokenSpool(_Spool):
     """The hashes of the tokens of documents.
 
     A token takes eight bytes in the folder of temporary files. If there is no room, OSError names this folder.
-    Documents that are appended are numbered from 0, and take 32 bytes of memory. What is added is not numbered.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._starts, self._counts = array("q"), array("q")
-        self._digests = bytearray()
 
     def add_tokens(self, tokens: TokenLists) -> NDArray[np.int64]:
         """Append the tokens of some documents, and return where those of each begin, in tokens."""
         start = self.add(np.ascontiguousarray(tokens.hashes).view(np.uint8).data) // _TOKEN
         return start + np.cumsum(tokens.counts) - tokens.counts
-
-    def append(self, tokens: TokenLists) -> None:
-        """Append the tokens of the next documents."""
-        self._starts.frombytes(self.add_tokens(tokens).tobytes())
-        self._counts.frombytes(tokens.counts.astype(np.int64).tobytes())
-        self._digests += b"".join(digest_tokens(tokens))
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """The number of tokens of each document that was appended."""
-        return np.array(self._counts, dtype=np.int64)
-
-    @property
-    def digests(self) -> NDArray[np.void]:
-        """The digest of each document that was appended."""
-        return np.frombuffer(bytes(self._digests), dtype=f"V{_DIGEST}")
-
-    def read(self, positions: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return the tokens of documents that were appended, one document after the other."""
-        starts, counts = (
-            np.frombuffer(column, dtype=np.int64)[positions] for column in (self._starts, self._counts)
-        )
-        return self.read_at(starts, counts)
 
     def read_at(self, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return as many tokens from each start as the sizes say, one document after the other."""

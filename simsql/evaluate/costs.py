@@ -44,10 +44,12 @@ class Costs:
         given = texts.count
         chosen = np.random.default_rng(0).permutation(given)[:_DOCUMENTS].tolist()
         fingerprints, words, present = _NOTHING.copy(), _NOTHING.copy(), [np.zeros(0, dtype=bool)]
+        starts, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         with TokenSpool() as tokens:
             items = ((number, texts.read(number)) for number in chosen)
             for _, of_texts, token_lists, sketches in simhash_items_with_tokens(items, recipe, 1):
-                tokens.append(token_lists)
+                starts.append(tokens.add_tokens(token_lists))
+                counts.append(token_lists.counts)
                 fingerprints.append(of_texts.data)
                 words.append(sketches.data)
                 present.append(~(np.ma.getmaskarray(of_texts) | np.ma.getmaskarray(sketches)))
@@ -57,7 +59,10 @@ class Costs:
             drawn = draw_pairs(values, distance, _DRAWN * distance, workers=1)
             left, right = (usable[first[np.searchsorted(values, side)]] for side in (drawn.left, drawn.right))
             start = time.process_time()
-            similarity = compare_documents(tokens.counts, tokens.read, left, right)
+            start_of, count_of = np.concatenate(starts), np.concatenate(counts)
+            similarity = compare_documents(
+                count_of, lambda some: tokens.read_at(start_of[some], count_of[some]), left, right
+            )
             self._compare_seconds = (time.process_time() - start) / max(1, len(left))
         sketch = np.concatenate(words)
         self._sketch_distance = np.bitwise_count(sketch[left] ^ sketch[right])

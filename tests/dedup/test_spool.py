@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.documents.spool import TextSpool, TokenSpool
+from simsql.documents.spool import TextSpool, TokenSpool, digest_tokens
 from simsql.fingerprint import TokenLists
 
 TOKENS = st.lists(st.lists(st.integers(0, 2**64 - 1), max_size=5), max_size=6)
@@ -23,20 +23,16 @@ def lists(documents):
 @given(st.lists(TOKENS, max_size=4), st.data())
 def test_tokens_of_documents_come_back_in_any_order(batches, data):
     documents = [document for batch in batches for document in batch]
+    digests = [digest for batch in batches for digest in digest_tokens(lists(batch))]
+    assert [[one == other for other in digests] for one in digests] == (
+        [[one == other for other in documents] for one in documents]
+    )
     with TokenSpool() as spool:
-        for batch in batches:
-            spool.append(lists(batch))
-            assert spool.read(np.zeros(0, dtype=np.int64)).tolist() == []
-        assert spool.counts.tolist() == list(map(len, documents))
-        digests = spool.digests
-        assert len(digests) == len(documents)
-        for one, first in zip(digests, documents, strict=True):
-            for other, second in zip(digests, documents, strict=True):
-                assert (one == other) == (first == second)
-        if documents:
-            positions = data.draw(st.lists(st.integers(0, len(documents) - 1), max_size=8))
-            expected = [token for position in positions for token in documents[position]]
-            assert spool.read(np.array(positions, dtype=np.int64)).tolist() == expected
+        starts = np.array([start for batch in batches for start in spool.add_tokens(lists(batch))], dtype=np.int64)
+        positions = data.draw(st.lists(st.sampled_from(range(len(documents))), max_size=8)) if documents else []
+        sizes = np.array([len(documents[position]) for position in positions], dtype=np.int64)
+        expected = [token for position in positions for token in documents[position]]
+        assert spool.read_at(starts[positions or slice(0)], sizes).tolist() == expected
 
 
 @given(st.lists(st.text(st.characters(codec=None)), max_size=5))
@@ -52,7 +48,7 @@ def test_nothing_stays_in_the_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with TextSpool() as texts, TokenSpool() as tokens:
         texts.append("some text")
-        tokens.append(lists([[1, 2]]))
+        tokens.add_tokens(lists([[1, 2]]))
         assert texts.read(0) == "some text"
         # Not even if the process is killed now.
         assert list(tmp_path.iterdir()) == []
@@ -65,8 +61,8 @@ def test_a_full_disk_names_the_folder(size, monkeypatch):
 
     def fill():
         with TokenSpool() as spool:
-            spool.append(lists([range(size)]))
-            spool.read(np.array([0]))
+            spool.add_tokens(lists([range(size)]))
+            spool.read_at(np.array([0]), np.array([size]))
 
     with pytest.raises(OSError, match=folder) as raised:
         fill()

@@ -125,19 +125,6 @@ class TestFolders:
             listener.bind(str(tmp_path / "socket"))
             assert [skip.reason for skip in skips(tmp_path)] == ["special file"] * 2
 
-    def test_what_is_left_out_is_read_only_if_it_is_named_itself(self, tmp_path):
-        (tmp_path / "kept" / "deep").mkdir(parents=True)
-        for name in ("in.txt", "out.txt", "kept/data.txt", "kept/deep/data.txt"):
-            (tmp_path / name).write_text(name)
-        left_out = [tmp_path / "out.txt", tmp_path / "kept", tmp_path / "not there"]
-        assert texts(tmp_path, leave_out=left_out) == ["in.txt"]
-        assert texts(tmp_path, tmp_path / "out.txt", leave_out=left_out) == ["in.txt"]
-        assert texts(tmp_path / "out.txt", tmp_path / "kept", leave_out=left_out) == [
-            "out.txt",
-            "kept/data.txt",
-            "kept/deep/data.txt",
-        ]
-
     def test_a_file_that_two_arguments_reach_is_read_once(self, tmp_path, monkeypatch):
         a = write(tmp_path / "folder/a.txt", "a")
         write(tmp_path / "folder/sub/b.txt", "b")

@@ -42,12 +42,19 @@ COMPRESSIONS = st.sampled_from(["", *COMPRESSORS])
 CHUNKS = st.sampled_from([1, 2, 3, 7, 40, 1 << 18])
 RECORDS = st.lists(
     st.tuples(
-        st.sampled_from(["", "1", "a b", "é"]),
+        st.sampled_from(["", "1", "a b", "é", "n\0", None, 7, 1.5, {"$oid": 5}]),
         st.text('ab"\\{}[],\t\r\n é語\u2028', max_size=12),
     ),
     max_size=8,
 )
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+
+def spell(id_):
+    """The name of a document with this id, empty for one without."""
+    if id_ is None:
+        return ""
+    return id_.replace("\0", "\\x00") if isinstance(id_, str) else json.dumps(id_)
 
 
 def json_lines(draw, records):
@@ -71,7 +78,7 @@ def table(draw, records, delimiter):
     for id_, content in records:
         # Python 3.11 quotes only the line end that it writes.
         must_be_quoted = "\r" in content or "\n" in content
-        (quoted if must_be_quoted or draw(st.booleans()) else minimal).writerow(["", id_, content])
+        (quoted if must_be_quoted or draw(st.booleans()) else minimal).writerow(["", spell(id_), content])
     return text.getvalue()
 
 
@@ -136,34 +143,82 @@ def test_what_is_written_is_read_and_copied(tmp_path_factory, ending, records, e
     name, mark, _ = encoding
     if ending == ".json":  # or it is a text
         records = [("the first", "record"), *records]
-    records = [tuple(each.encode(name, "replace").decode(name) for each in record) for record in records]
+    records = [
+        tuple(each.encode(name, "replace").decode(name) if isinstance(each, str) else each for each in record)
+        for record in records
+    ]
     text = FORMATS[ending](data.draw, records).encode(name, "replace").decode(name)
     path = tmp_path_factory.getbasetemp() / f"a{ending}{compression}"
     write(path, COMPRESSORS.get(compression, bytes)(mark + text.encode(name)))
-    layout = Layout(encoding=name)
+    layout = Layout(encoding=data.draw(st.sampled_from([name, "latin-1"])) if mark else name)
     with mock.patch.object(decoding, "_CHUNK", chunk), mock.patch.object(tables, "_PIECE", chunk):
         documents = [item for item in DocumentReader([path], layout) if isinstance(item, Document)]
-        expected = [(id_, content) for id_, content in records if content.strip()]
+        expected = [(spell(id_), content) for id_, content in records if content.strip()]
         assert [(item.name if item.name != item.place else "", item.text) for item in documents] == expected
         check_copy(path, ending, text, encoding, layout, data.draw)
 
 
+@given(RECORDS, ENCODINGS, COMPRESSIONS, CHUNKS, st.booleans())
+def test_a_text_is_read_as_it_is(tmp_path_factory, records, encoding, compression, chunk, lines):
+    """Or each of its lines, of which only a line feed is the end."""
+    name, mark, _ = encoding
+    text = "".join(content for _, content in records).encode(name, "replace").decode(name)
+    path = tmp_path_factory.getbasetemp() / f"a{compression}"
+    write(path, COMPRESSORS.get(compression, bytes)(mark + text.encode(name)))
+    expected = [text] if text.strip() else []
+    if lines:
+        expected = [line.removesuffix("\n").removesuffix("\r") for line in re.findall(r"[^\n]*\n|[^\n]+", text)]
+    with mock.patch.object(decoding, "_CHUNK", chunk):
+        found = list(DocumentReader([path], Layout(encoding=name), lines=lines))
+    assert [item.text for item in found if isinstance(item, Document)] == expected
+    assert lines or [item.reason for item in found if isinstance(item, Skip)] == ([] if expected else ["empty"])
+
+
+def texts_of(ending, pieces, limit):
+    """The texts in the pieces of a file, by the lines where they begin, as Python's json and csv read them."""
+    found, header = {}, None
+    for number, piece in enumerate(pieces, 1):
+        line = piece.rstrip("\r\n") if ending in DELIMITERS else piece.removesuffix("\n").removesuffix("\r")
+        row = None
+        with suppress(ValueError, csv.Error):
+            line.encode()
+            if ending in DELIMITERS:
+                row = next(csv.reader(io.StringIO(piece, newline=""), strict=True), None)
+            else:
+                row = json.loads(line)
+        if len(line.encode("utf-8", "surrogateescape")) > limit:
+            row = None
+        if ending in DELIMITERS:
+            if header is None:
+                if not line:
+                    continue
+                header = row
+                if header is None or "text" not in header:
+                    return {}
+                continue
+            is_fit = row and len(row) >= len(header) and not any(row[len(header) :])
+            row = {"text": row[header.index("text")]} if is_fit else None
+        if isinstance(row, dict) and isinstance(row.get("text"), str) and row["text"].strip():
+            found[number] = row["text"]
+    return found
+
+
 @settings(max_examples=200)
 @given(st.sampled_from([".jsonl", ".csv"]), st.data(), CHUNKS, st.sampled_from([1 << 20, 14, 5]))
-def test_bad_records_stay_as_they_are(tmp_path_factory, ending, data, chunk, limit):
+def test_bad_records_are_skipped_alone_and_stay_as_they_are(tmp_path_factory, ending, data, chunk, limit):
     """Also bytes that are not UTF-8, quotes in wrong places, and records that are too long."""
     content = data.draw(JSON_LINES if ending == ".jsonl" else TABLES)
     path = write(tmp_path_factory.getbasetemp() / f"bad{ending}", content)
     mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
     layout = Layout(max_document=limit)
     with mock.patch.object(decoding, "_CHUNK", chunk), mock.patch.object(tables, "_PIECE", chunk):
-        removed = [
-            item.line
-            for item in DocumentReader([path], layout)
-            if isinstance(item, Document) and data.draw(st.booleans())
-        ]
+        found = list(DocumentReader([path], layout))
+        documents = {item.line: item.text for item in found if isinstance(item, Document)}
+        removed = [line for line in documents if data.draw(st.booleans())]
         copied = copy(path, removed, layout)
     pieces = pieces_of(ending, content.removeprefix(mark).decode("utf-8", "surrogateescape"))
+    if ending == ".csv" or all(isinstance(item, Document) or item.line for item in found):  # or it is no text
+        assert documents == texts_of(ending, pieces, limit)
     stay = "".join(piece for number, piece in enumerate(pieces, 1) if number not in removed)
     assert copied == mark + stay.encode("utf-8", "surrogateescape")
 
@@ -276,7 +331,7 @@ def test_rows_of_parquet_keep_their_values_schema_and_metadata(tmp_path, options
 def test_rows_of_parquet_are_read_and_copied(tmp_path_factory, records, kind, rows, data):
     """Of each type of texts, and row groups of any size."""
     types = {"string": pa.string(), "binary": pa.binary(), "dictionary": pa.dictionary(pa.int32(), pa.string())}
-    ids, texts = zip(*records, ("", None), strict=True)
+    ids, texts = zip(*((spell(id_), text) for id_, text in records), ("", None), strict=True)
     path = tmp_path_factory.getbasetemp() / "a.parquet"
     columns = {"id": ids, "text": pa.array(texts, pa.string()).cast(types[kind])}
     pq.write_table(pa.table(columns), path, row_group_size=rows)

@@ -4,7 +4,6 @@ import csv
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 
 from simsql.documents.decoding import UNDECODABLE, RecordBytes, Stream, UnfitError, too_long, undecodable
 from simsql.documents.document import Document, Layout, Opened, Skip, printable
@@ -76,11 +75,13 @@ class Table(Format):
         target = data.copy_to(target)
         row = bytearray()
 
-        def take(line: bytes) -> None:
-            row.extend(line)
-            if len(row) > layout.max_document + 2:  # with its end; no document, so it stays
-                target.write(bytes(row))
-                row.clear()
+        def take(lines: Iterator[bytes]) -> Iterator[bytes]:
+            for line in lines:
+                row.extend(line)
+                if len(row) > layout.max_document + 2:  # with its end; no document, so it stays
+                    target.write(bytes(row))
+                    row.clear()
+                yield line
 
         rows = Rows(data, self.delimiter, layout.max_document, take)
 
@@ -108,15 +109,18 @@ class Rows:
     """The rows of a table. A row that is too long is never held in memory."""
 
     def __init__(
-        self, data: RecordBytes, delimiter: str, limit: int, take: Callable[[bytes], None] | None = None
+        self,
+        data: RecordBytes,
+        delimiter: str,
+        limit: int,
+        take: Callable[[Iterator[bytes]], Iterator[bytes]] = iter,
     ) -> None:
         # One limit for the whole process, 128 KB unless raised: documents are longer than that.
         csv.field_size_limit(sys.maxsize)
         self.number = 0
         """Number of the last line that was read, starting at 1."""
         self._data = data
-        lines = _iter_lines(data, limit)
-        self._lines = map(partial(_tell, take), lines) if take else lines
+        self._lines = take(_iter_lines(data, limit))
         self._delimiter = delimiter
         self._limit = self._left = limit
         self._rows = csv.reader(self._iterate(), delimiter=delimiter, strict=True)
@@ -166,11 +170,6 @@ class Rows:
                 return
             line = next(self._lines, b"")
             self.number += has_end and line != b""
-
-
-def _tell(take: Callable[[bytes], None], line: bytes) -> bytes:
-    take(line)
-    return line
 
 
 def _iter_lines(data: RecordBytes, limit: int) -> Iterator[bytes]:

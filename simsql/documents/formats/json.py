@@ -21,8 +21,6 @@ from simsql.documents.formats.text import TEXT
 from simsql.documents.records import Record, check_filled, missing_field, name_of, read_each, spell_fingerprint
 
 _DECODER = json.JSONDecoder()
-_STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
-_DEEPEST = 500  # arrays and objects within each other
 _START = re.compile(r"\s*(\[\s*)?(?=\{)")
 _NEXT_LINE = re.compile(r"[ \t]*\r?\n\s*\{")
 _BETWEEN_RECORDS = re.compile(r'["\[\]{},]')
@@ -43,10 +41,13 @@ class JsonLines(Lines):
         """Return the fields of the JSON object in a line."""
         if not line or line.isspace():
             return None
-        record = _parse_object(line)
-        text = _text_of(record, layout)
-        value = None if layout.value_field is None else name_of(record.get(layout.value_field)) or None
-        return name_of(record.get(layout.id_field)), text, value
+        try:
+            record = _parse_object(line)
+            text = _text_of(record, layout)
+            value = None if layout.value_field is None else name_of(record.get(layout.value_field)) or None
+            return name_of(record.get(layout.id_field)), text, value
+        except RecursionError:
+            raise UnfitError("not JSON", "nested too deeply") from None
 
 
 class JsonArray(Format):
@@ -149,7 +150,7 @@ def is_array(start: str) -> bool | None:
 
 def _parse_object(line: str) -> dict[str, Any]:
     try:
-        record = _load(line)
+        record = json.loads(line)
     except json.JSONDecodeError as error:
         # The error's own column starts anew behind the line end, where a line that is cut short fails.
         column = min(error.pos, len(line.rstrip())) + 1
@@ -161,26 +162,6 @@ def _parse_object(line: str) -> dict[str, Any]:
             "not an object", f"a line must be one JSON object, not {_json_type(record)}{_advice(line)}"
         )
     return record
-
-
-def _load(line: str) -> Any:
-    """Return what `json.loads` returns, in less time for a line without white space around the JSON."""
-    if line.count("[") + line.count("{") > _DEEPEST:
-        _check_depth(line)
-    try:
-        found, end = _DECODER.raw_decode(line)
-    except ValueError:
-        end = -1
-    return found if end == len(line) else json.loads(line)
-
-
-def _check_depth(line: str) -> None:
-    """Refuse deep nesting. Python's own limit counts the calls in progress, which differ between processes."""
-    depth = 0
-    for found in _STRING_OR_BRACKET.findall(line):
-        depth += 1 if found in "[{" else -1 if found in "]}" else 0
-        if depth > _DEEPEST:
-            raise UnfitError("not JSON", "nested too deeply")
 
 
 def _advice(line: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from simsql.documents.decoding import Stream, UnfitError, too_long
 from simsql.documents.document import Document, Layout, Opened, Skip, printable
@@ -46,8 +46,9 @@ class Parquet(Format):
         except UnfitError as unfit:
             yield Skip(shown, unfit.reason, unfit.detail)
             return
+        end = 0
         for group in table.groups:
-            number, end = group.first, group.first + group.rows
+            number, end = end, end + group[1]
             try:
                 for batch in table.batches(group, table.columns):
                     if number + batch.num_rows > end:
@@ -71,11 +72,12 @@ class Parquet(Format):
         table = _Table(stream, layout)
         left = iter(removed)
         gone = next(left, None)
+        number = last = 0
         try:
             with table.writing(target) as writer:
                 for group in table.groups:
                     kept: list[Any] = []
-                    number = group.first
+                    last += group[1]
                     for batch in table.batches(group):
                         start, end = number, number + batch.num_rows
                         # pyarrow cannot filter all types, but it can cut all.
@@ -87,24 +89,13 @@ class Parquet(Format):
                         if sum(each.nbytes for each in kept) > _HELD:
                             table.write(writer, kept)
                             kept = []
-                    if number != group.first + group.rows:
+                    if number != last:
                         raise ChangedError
                     table.write(writer, kept)
         except parquet_errors() as error:
             raise _damaged(error) from None
         if gone is not None:
             raise ChangedError
-
-
-class _RowGroup(NamedTuple):
-    """Where a row group is, and its size."""
-
-    number: int
-    first: int
-    """The number of rows before it in the file."""
-    rows: int
-    size: int
-    """Bytes of all columns before they are compressed."""
 
 
 class _Table:
@@ -136,23 +127,19 @@ class _Table:
             self._value = find_column(schema.names, layout.value_field, "--keep-field")
             wanted = [position for position in (text, self._identity, self._value) if position is not None]
             self.columns = [schema.names[position] for position in dict.fromkeys(wanted)]
-            self.groups: list[_RowGroup] = []
-            first = 0
-            for number in range(self.file.metadata.num_row_groups):
-                group = self.file.metadata.row_group(number)
-                # The size of all columns. To ask for a single one ends the process if the file is damaged there.
-                rows, size = max(group.num_rows, 0), max(group.total_byte_size, 0)
-                self.groups.append(_RowGroup(number, first, rows, size))
-                first += rows
+            groups = map(self.file.metadata.row_group, range(self.file.metadata.num_row_groups))
+            # Of all columns: to ask for the size of one ends the process if the file is damaged there.
+            sizes = [(max(group.num_rows, 0), max(group.total_byte_size, 0)) for group in groups]
+            self.groups = [(number, rows, size) for number, (rows, size) in enumerate(sizes)]
         except parquet_errors() as error:
             raise _damaged(error) from None
 
-    def batches(self, group: _RowGroup, columns: Sequence[str] | None = None) -> Iterator[Any]:
+    def batches(self, group: tuple[int, int, int], columns: Sequence[str] | None = None) -> Iterator[Any]:
         """Yield the rows of a row group, a few at a time: these columns of them, or all."""
-        size = group.rows * _BATCH // max(group.size, 1)
-        size = min(max(size, _LEAST_ROWS), _MOST_ROWS)
+        number, rows, size = group
+        at_once = min(max(rows * _BATCH // max(size, 1), _LEAST_ROWS), _MOST_ROWS)
         return self.file.iter_batches(  # type: ignore[no-any-return]
-            size, row_groups=[group.number], columns=columns, use_threads=False
+            at_once, row_groups=[number], columns=columns, use_threads=False
         )
 
     def documents(self, batch: Any, number: int, opened: Opened) -> Iterator[Document | Skip]:
