@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading import COMPRESSORS, from_stdin, read, texts, write
+from reading import from_stdin, read, texts, write
 
 from simsql.documents import Document, Skip
 from simsql.documents import decoding as content
@@ -43,7 +43,7 @@ def test_an_array_holds_what_lines_hold(tmp_path_factory, records, indent, ascii
     expected = plain(read(write(folder / "array.jsonl", lines.encode(encoding))))
     with mock.patch.object(content, "_CHUNK", chunk):
         found = plain(read(path))
-    assert repr(found) == repr(expected).replace("array.jsonl", "array.json").replace("line has", "line has")
+    assert repr(found) == repr(expected).replace("array.jsonl", "array.json")
     streamed = from_stdin(array.encode(encoding))
     assert [getattr(item, "text", None) for item in streamed] == [getattr(item, "text", None) for item in found]
 
@@ -71,32 +71,21 @@ def test_a_bad_element_is_skipped_alone(tmp_path):
     assert [item.place for item in found] == [f"{path}:{number}" for number in range(1, 8)]
 
 
-@pytest.mark.parametrize("ending", ["", *COMPRESSORS])
-def test_an_array_that_is_cut_off(tmp_path, ending):
+def test_an_array_that_is_cut_off(tmp_path):
     array = json.dumps([{"text": f"text {number}"} for number in range(30_000)], indent=1)
-    path = write(tmp_path / f"a.json{ending}", COMPRESSORS.get(ending, bytes)(array[:-20].encode()))
+    path = write(tmp_path / "a.json.gz", gzip.compress(array[:-20].encode()))
     *documents, skip = read(path)
     assert [document.text for document in documents] == [f"text {number}" for number in range(29_999)]
     assert (skip.place, skip.reason) == (f"{path}:30000", "not JSON")
-    if ending == ".gz":
-        cut = write(path, path.read_bytes()[:-1000])
-        *documents, skip = read(cut)
-        assert (len(documents) > 20_000, skip.reason) == (True, "corrupt")
-
-
-def test_more_text_after_an_array(tmp_path):
-    found = read(write(tmp_path / "a.json", '[{"text": "a"}] \n [{"text": "b"}]'))
-    assert [getattr(item, "text", None) or item.reason for item in found] == ["a", "not JSON"]
+    *documents, skip = read(write(path, path.read_bytes()[:-1000]))
+    assert (len(documents) > 20_000, skip.reason) == (True, "corrupt")
 
 
 def test_lines_that_are_called_json(tmp_path):
     lines = '{"id": 1, "text": "a"}\n{"id": 2}\n{"id": 3, "text": "b"}\n'
     path = write(tmp_path / "a.JSON.gz", gzip.compress(lines.encode()))
-    one, skip, three = read(path)
-    assert (one, three) == (Document("1", "a", f"{path}:1"), Document("3", "b", f"{path}:3"))
-    assert skip.reason == "no field"
+    assert [getattr(item, "text", None) for item in read(path)] == ["a", None, "b"]
     assert texts(path, text_field="body") == [lines]
-    assert texts(write(tmp_path / "b.json", lines), lines=True) == lines.splitlines()
 
 
 @pytest.mark.parametrize("size", [1, 100_000, 300_000])

@@ -71,21 +71,6 @@ class TestFolders:
             for name in ("a.txt", "b/a", "b/z.txt", "c.md")
         ]
 
-    def test_records_in_a_folder_are_read_as_records(self, tmp_path):
-        write(tmp_path / "a.jsonl", '{"text": "from json"}\n')
-        write(tmp_path / "b.csv", "id,text\n1,from csv\n")
-        write(tmp_path / "c.tsv", "id\ttext\n1\tfrom tsv\n")
-        write(tmp_path / "d.ndjson.gz", gzip.compress(b'{"text": "compressed"}'))
-        assert texts(tmp_path) == ["from json", "from csv", "from tsv", "compressed"]
-
-    def test_a_table_without_the_text_column_is_skipped_once(self, tmp_path):
-        write(tmp_path / "a.csv", "id,body\n" + "1,x\n" * 100)
-        write(tmp_path / "b.txt", "text")
-        skip, document = read(tmp_path)
-        assert (skip.reason, skip.place) == ("no field", str(tmp_path / "a.csv"))
-        assert "'id', 'body'" in skip.detail
-        assert document.text == "text"
-
     def test_an_empty_folder_has_no_documents(self, tmp_path):
         assert read(tmp_path) == []
 
@@ -241,10 +226,6 @@ class TestNames:
             assert document.name == str(tmp_path / "caf\\xe9.txt")
             document.name.encode()
 
-    def test_letters_of_any_script_stay_as_they_are(self, tmp_path):
-        write(tmp_path / "बल 日本.txt", "text")
-        assert [document.place for document in read(tmp_path)] == [str(tmp_path / "बल 日本.txt")]
-
     @given(st.text(st.characters(codec=None)))
     def test_a_name_always_fits_into_postgresql_and_on_a_line(self, name):
         assert "\0" not in storable(name)
@@ -337,13 +318,6 @@ class TestUnreadable:
         assert [document.text for document in documents] == [
             json.loads(line)["text"] for line in lines[: len(documents)]
         ]
-
-    @pytest.mark.parametrize("ending", COMPRESSORS)
-    def test_short_files_cut_off_and_flipped(self, tmp_path, ending):
-        packed = COMPRESSORS[ending](b"a text " * 3)
-        assert one_skip(write(tmp_path / "cut", packed[:-5])).reason == "corrupt"
-        flipped = bytes(byte ^ (i == len(packed) // 2) for i, byte in enumerate(packed))
-        assert one_skip(write(tmp_path / "flipped", flipped)).reason == "corrupt"
 
     @pytest.mark.parametrize("ending", COMPRESSORS)
     def test_what_follows_a_stream_is_a_stream(self, tmp_path, ending):

@@ -158,20 +158,28 @@ def test_what_is_written_is_read_and_copied(tmp_path_factory, ending, records, e
         check_copy(path, ending, text, encoding, layout, data.draw)
 
 
-@given(RECORDS, ENCODINGS, COMPRESSIONS, CHUNKS, st.booleans())
-def test_a_text_is_read_as_it_is(tmp_path_factory, records, encoding, compression, chunk, lines):
-    """Or each of its lines, of which only a line feed is the end."""
+@given(RECORDS, ENCODINGS, COMPRESSIONS, CHUNKS, st.booleans(), st.sampled_from([1 << 20, 9, 4]))
+def test_a_text_is_read_as_it_is(tmp_path_factory, records, encoding, compression, chunk, lines, limit):
+    """Or each of its lines, of which only a line feed is the end. What is too long is skipped alone.
+
+    Lines that cannot be cut in their own encoding are counted in UTF-8.
+    """
     name, mark, _ = encoding
     text = "".join(content for _, content in records).encode(name, "replace").decode(name)
     path = tmp_path_factory.getbasetemp() / f"a{compression}"
     write(path, COMPRESSORS.get(compression, bytes)(mark + text.encode(name)))
-    expected = [text] if text.strip() else []
+    long = len(mark + text.encode(name)) > limit
+    expected = [("too long", str(path)) if long else text if text.strip() else ("empty", str(path))]
     if lines:
+        counted = name if name in ("utf-8", "cp1252", "gbk", "shift_jis") else "utf-8"
         expected = [line.removesuffix("\n").removesuffix("\r") for line in re.findall(r"[^\n]*\n|[^\n]+", text)]
+        expected = [
+            ("too long", f"{path}:{number}") if len(line.encode(counted)) > limit else line
+            for number, line in enumerate(expected, 1)
+        ] or ([] if mark else [("empty", str(path))])
     with mock.patch.object(decoding, "_CHUNK", chunk):
-        found = list(DocumentReader([path], Layout(encoding=name), lines=lines))
-    assert [item.text for item in found if isinstance(item, Document)] == expected
-    assert lines or [item.reason for item in found if isinstance(item, Skip)] == ([] if expected else ["empty"])
+        found = list(DocumentReader([path], Layout(encoding=name, max_document=limit), lines=lines))
+    assert [item.text if isinstance(item, Document) else (item.reason, item.place) for item in found] == expected
 
 
 def texts_of(ending, pieces, limit):
@@ -204,19 +212,23 @@ def texts_of(ending, pieces, limit):
 
 
 @settings(max_examples=200)
-@given(st.sampled_from([".jsonl", ".csv"]), st.data(), CHUNKS, st.sampled_from([1 << 20, 14, 5]))
-def test_bad_records_are_skipped_alone_and_stay_as_they_are(tmp_path_factory, ending, data, chunk, limit):
+@given(st.sampled_from([".jsonl", ".csv"]), st.data(), CHUNKS, st.booleans())
+def test_bad_records_are_skipped_alone_and_stay_as_they_are(tmp_path_factory, ending, data, chunk, damaged):
     """Also bytes that are not UTF-8, quotes in wrong places, and records that are too long."""
     content = data.draw(JSON_LINES if ending == ".jsonl" else TABLES)
+    content = content.replace("é".encode(), b"\xe9") if damaged else content
     path = write(tmp_path_factory.getbasetemp() / f"bad{ending}", content)
     mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
+    pieces = pieces_of(ending, content.removeprefix(mark).decode("utf-8", "surrogateescape"))
+    # Some records are just as long as they may be, and others a byte longer.
+    sizes = sorted({len(piece.rstrip("\r\n").encode("utf-8", "surrogateescape")) for piece in pieces} - {0})
+    limit = data.draw(st.sampled_from([1 << 20, *sizes, *(size - 1 for size in sizes if size > 1)]))
     layout = Layout(max_document=limit)
     with mock.patch.object(decoding, "_CHUNK", chunk), mock.patch.object(tables, "_PIECE", chunk):
         found = list(DocumentReader([path], layout))
         documents = {item.line: item.text for item in found if isinstance(item, Document)}
         removed = [line for line in documents if data.draw(st.booleans())]
         copied = copy(path, removed, layout)
-    pieces = pieces_of(ending, content.removeprefix(mark).decode("utf-8", "surrogateescape"))
     if ending == ".csv" or all(isinstance(item, Document) or item.line for item in found):  # or it is no text
         assert documents == texts_of(ending, pieces, limit)
     stay = "".join(piece for number, piece in enumerate(pieces, 1) if number not in removed)
