@@ -5,10 +5,7 @@ import gzip
 import io
 import json
 import os
-import re
 import resource
-import shutil
-import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,8 +21,6 @@ from simsql.dedup.job import DedupOptions, run_dedup
 from simsql.dedup.sinks.clusters import ClusterOutput
 from simsql.documents import Document, DocumentReader
 from simsql.errors import SimsqlError
-
-PAGE = Path(__file__).parents[2] / "docs/guides/clean-a-corpus.md"
 
 
 def clean(paths, target, stages=None, **output):
@@ -249,50 +244,3 @@ def test_nothing_half_written_stays(folder, paths):
     assert sorted(folder.rglob("*")) == before
     clean(paths, target)
     run("dedup", "a.jsonl", "-o", "clusters", "--clean", "/dev/full").failed(1, "/dev/full cannot be written")
-
-
-ODD = [
-    "-rf",
-    "--",
-    "a b",
-    "a\nb",
-    "*",
-    "$(touch pwned)",
-    "'\"",
-    "b\\n",
-    b"\xff".decode("utf-8", "surrogateescape"),
-    "é",
-]
-
-
-def test_the_documented_line_removes_files_of_any_name(folder, texts):
-    """Every file is read before and after: no text goes that has no copy which is kept."""
-    line = re.search(r"^\$ (xargs -0 .* < drop\.txt)$", PAGE.read_text(), re.MULTILINE)
-    shutil.rmtree(folder / "sub")
-    (folder / "a.jsonl").unlink()
-    for number, name in enumerate(ODD * 2):
-        path = folder / f"d {name}" / name
-        path.parent.mkdir(exist_ok=True)
-        path = path if number < len(ODD) else folder / name
-        path.write_text(f"{texts['fox']} {'' if number % 3 else 'bank'}")
-    (folder / "only").write_text(texts["alone"])
-    (folder / "link").symlink_to("only")
-
-    def read():
-        return {path: path.read_text() for path in folder.rglob("*") if path.is_file()}
-
-    before = read()
-    for paths in (["d -rf", "d --"], ["."]):
-        run("dedup", *paths, "-o", "/dev/null", "--drop-list", "drop.txt", "--null").done()
-        names = (folder / "drop.txt").read_bytes().split(b"\0")[:-1]
-        subprocess.run(["bash", "-c", line[1]], check=True)
-        (folder / "drop.txt").unlink()
-        after = read()
-        assert len(before) - len(after) == len(names)
-        assert lost(set(before.values()), set(after.values())) == []
-        assert {path.name for path in before.keys() - after.keys()} <= set(ODD)
-        before = after
-    assert len(after) < 8
-    run("dedup", ".", "-o", "/dev/null", "--drop-list", "drop.txt", "--null").done()
-    subprocess.run(["bash", "-c", line[1]], check=True)  # of nothing
-    assert read() == after | {folder / "drop.txt": ""}

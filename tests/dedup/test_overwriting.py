@@ -1,8 +1,6 @@
 """What a run reads is never overwritten, whatever leads to it."""
 
 import json
-import os
-import time
 from pathlib import Path
 
 import pytest
@@ -148,22 +146,6 @@ def test_no_text_commands_a_terminal(folder, home):
         assert "csi \x9b31m" in piped.out
 
 
-def test_a_clean_up_does_not_reach_into_repositories(tmp_path, home, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("one", "two"):
-        write(tmp_path / name / "a.txt", FOX)
-        write(tmp_path / name / ".git/HEAD", "ref: refs/heads/main\n")
-        write(tmp_path / name / ".git/hooks/commit-msg.sample", "#!/bin/sh\n# An example hook script\n")
-    found = run("dedup", "one", "two", "--output", os.devnull, "--drop-list", "drop", home=home).done()
-    assert found.table == found.table | {"documents": "2", "skipped": "2", "hidden": "2"}
-    assert Path("drop").read_text() == "two/a.txt\n"
-    found = run("dedup", "one", "two", "--hidden", "--output", "clusters", home=home).done()
-    assert found.table["documents that could be dropped"] == "3"
-    run("fingerprint", "one", "--include", "*.md").failed(
-        1, "no documents in one: skipped 1 hidden, 1 excluded; the first was one/.git:", "only with --hidden"
-    )
-
-
 def test_standard_input_is_not_a_file_that_is_read(folder):
     (folder / "b.jsonl").write_text("")
     for path in (".", "a.jsonl"):
@@ -172,16 +154,3 @@ def test_standard_input_is_not_a_file_that_is_read(folder):
                 DocumentReader(["-", path], stdin=stdin)
             DocumentReader(["-", "b.jsonl"], stdin=stdin)
             DocumentReader([path], stdin=stdin)
-
-
-def test_many_folders(tmp_path):
-    """Each is left out of those above it, in a time that does not grow with the square of their number."""
-    paths = [tmp_path / "many" / str(number) for number in range(5000)]
-    for path in paths:
-        path.mkdir(parents=True)
-    write(paths[7] / "a.txt", FOX)
-    write(tmp_path / "many/b.txt", FOX)
-    started = time.process_time()
-    found = [Path(item.place).name for item in DocumentReader([*paths, tmp_path / "many"])]
-    assert found == ["a.txt", "b.txt"]
-    assert time.process_time() - started < 10
