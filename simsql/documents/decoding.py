@@ -126,11 +126,7 @@ class Stream(io.BufferedIOBase):
 
 def decode_text(stream: Stream, encoding: str, limit: int) -> str:
     """Return the text of a whole file. Raise UnfitError if it is not text or exceeds `limit` bytes."""
-    sample = stream.sample()
-    if not sample:
-        raise UnfitError("empty", "the file is empty")
-    encoding = _mark_of(sample)[1] or encoding
-    _check_text(sample, encoding)
+    encoding = check_start(stream.sample(), encoding)
     data = read_document(stream, limit)
     try:
         return data.decode(encoding)
@@ -157,20 +153,28 @@ def too_long(limit: int) -> UnfitError:
     return UnfitError("too long", f"longer than {size:,} {units[0]} (--max-document)")
 
 
-def encoding_of_records(sample: bytes, encoding: str) -> str:
-    """Return the encoding of a file of records, given its start. Raise UnfitError if it is not text."""
+def check_start(sample: bytes, encoding: str, *, is_records: bool = False) -> str:
+    """Return the encoding of a file, given its start. Raise UnfitError if it is not text."""
     if not sample:
         raise UnfitError("empty", "the file is empty")
     encoding = _mark_of(sample)[1] or encoding
+    if find_kind(sample).like_text:
+        raise not_text(sample)
+    decoder = codecs.getincrementaldecoder(encoding)()
     try:
-        _decode_sample(sample, encoding)
-    except UnicodeDecodeError:
-        # A few bad lines in a file of records are skipped one by one, but not an image that is called .csv.
-        legacy = not _is_wide(encoding)
-        if find_kind(sample).like_text or (legacy and _control_share(sample, len(sample)) > _FEW_CONTROLS):
+        # It may end inside a character.
+        text = decoder.decode(sample, final=len(sample) < SAMPLE)
+    except UnicodeDecodeError as error:
+        # Legacy texts hold no NUL. Half of the bytes of UTF-16 may be controls, which prove nothing.
+        odd = _control_share(sample, len(sample)) > _FEW_CONTROLS or (b"\0" in sample and not is_records)
+        if odd and not _is_wide(encoding):
             raise not_text(sample) from None
-    if not sample.strip(b"\0"):
-        # Allocated and never written, it may be one line of any length.
+        if not is_records:  # a few bad lines of records are skipped one by one
+            raise undecodable(encoding, f"byte {_offset(sample, error)}", sample) from None
+        return encoding
+    # In UTF-8 every control is one byte, whatever the file's own encoding is.
+    share = _control_share(text.encode("utf-8", "surrogatepass"), len(text))
+    if share > (_MANY_CONTROLS if encoding.startswith("utf") else _FEW_CONTROLS):
         raise not_text(sample)
     return encoding
 
@@ -204,7 +208,7 @@ class RecordBytes:
 
     def __init__(self, stream: Stream, encoding: str) -> None:
         sample = stream.sample()
-        self.encoding = encoding_of_records(sample, encoding)
+        self.encoding = check_start(sample, encoding, is_records=True)
         """As the user knows it."""
         self._mark = _mark_of(sample)[0]
         stream.read1(len(self._mark))
@@ -342,12 +346,6 @@ def _mark_of(sample: bytes) -> tuple[bytes, str]:
     return next((found for found in _BYTE_ORDER_MARKS if sample.startswith(found[0])), (b"", ""))
 
 
-def _decode_sample(sample: bytes, encoding: str) -> str:
-    """Decode the start of a file, which may end inside a character."""
-    decoder = codecs.getincrementaldecoder(encoding)()
-    return decoder.decode(sample, final=len(sample) < SAMPLE)
-
-
 def _is_wide(encoding: str) -> bool:
     """Return whether half of the bytes of any text are controls, so that they prove nothing."""
     return encoding.startswith(("utf-16", "utf-32"))
@@ -355,23 +353,6 @@ def _is_wide(encoding: str) -> bool:
 
 def _control_share(data: bytes, characters: int) -> float:
     return (len(data) - len(data.translate(None, _CONTROLS))) / max(characters, 1)
-
-
-def _check_text(sample: bytes, encoding: str) -> None:
-    """Raise UnfitError unless this is the start of a text in the given encoding."""
-    if find_kind(sample).like_text:
-        raise not_text(sample)
-    try:
-        text = _decode_sample(sample, encoding)
-    except UnicodeDecodeError as error:
-        # Legacy texts hold no NUL.
-        if not _is_wide(encoding) and (b"\0" in sample or _control_share(sample, len(sample)) > _FEW_CONTROLS):
-            raise not_text(sample) from None
-        raise undecodable(encoding, f"byte {_offset(sample, error)}", sample) from None
-    # In UTF-8 every control is one byte, whatever the file's own encoding is.
-    share = _control_share(text.encode("utf-8", "surrogatepass"), len(text))
-    if share > (_MANY_CONTROLS if encoding.startswith("utf") else _FEW_CONTROLS):
-        raise not_text(sample)
 
 
 def not_text(sample: bytes) -> UnfitError:

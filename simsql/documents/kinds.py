@@ -27,8 +27,8 @@ _KINDS = (
     # Also what is compressed twice, or in a way that is not read.
     Kind(
         "archive",
-        rb"PK(\x03\x04|\x05\x06)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|MSCF\0|.{257}ustar|\x1f[\x8b\x9d\xa0]|\xfd7zXZ\0"
-        rb"|BZh[1-9]1AY&SY|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18|LZIP\x01",
+        rb"PK(\x03\x04|\x05\x06)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|MSCF\0|.{257}ustar(\0|  \0)|\x1f[\x8b\x9d\xa0]"
+        rb"|\xfd7zXZ\0|BZh[1-9]1AY&SY|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18|LZIP\x01",
         "unpack it first",
     ),
     Kind(

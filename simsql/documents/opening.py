@@ -107,6 +107,8 @@ class FileReader:
                 del item  # a long document is not kept while the next one is read
         except READ_ERRORS as error:
             yield unreadable(opened.name, error)
+        except UnfitError as unfit:
+            yield Skip(printable(opened.name), unfit.reason, unfit.detail)
         except UnicodeError as error:
             # The codecs of domain names and the like know no error handlers.
             yield Skip(printable(opened.name), f"not {layout.encoding}", printable(str(error)))

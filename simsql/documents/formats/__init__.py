@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Protocol
 
-from simsql.documents.decoding import Stream, UnfitError
+from simsql.documents.decoding import Stream
 from simsql.documents.document import Document, Layout, Opened, Skip, printable
 
 
@@ -39,8 +39,8 @@ class Format(Protocol):
     def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
         """Yield a `Document` for every text and a `Skip` for everything that cannot be used.
 
-        The content of a file never makes it raise. Only failures of reading itself do
-        (`compression.READ_ERRORS`), after the documents before them.
+        Raises UnfitError if nothing of the file can be used, and failures of reading itself
+        (`compression.READ_ERRORS`) after the documents before them.
         """
 
     @abstractmethod
@@ -61,18 +61,29 @@ class OneText(Format):
         """Return the text of a file. Raise UnfitError if it has none."""
 
     def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
-        """Yield a file as one document, or as a skip."""
-        place = printable(opened.name)
-        try:
-            text = self.text(stream, opened, layout)
-        except UnfitError as unfit:
-            yield Skip(place, unfit.reason, unfit.detail)
-        else:
-            yield Document(opened.name, text, place, path=opened.path, status=opened.status)
+        """Yield a file as one document."""
+        text = self.text(stream, opened, layout)
+        yield Document(opened.name, text, printable(opened.name), path=opened.path, status=opened.status)
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:  # noqa: ARG002
         """Raise ChangedError: the file had records when it was read."""
         raise ChangedError
+
+
+class ByContent(Format):
+    """A format that is one of several others, which the content tells."""
+
+    @abstractmethod
+    def find(self, stream: Stream, layout: Layout) -> Format:
+        """Return the format of a file."""
+
+    def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
+        """Yield what is in the file."""
+        return self.find(stream, layout).read(stream, opened, layout)
+
+    def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
+        """Copy the other records."""
+        self.find(stream, layout).copy(stream, target, layout, removed)
 
 
 def copy_pieces(pieces: Iterable[tuple[int, bytes]], target: Target, removed: Iterable[int]) -> None:

@@ -32,20 +32,16 @@ class Table(Format):
         """Yield the text column of each row. Skip single rows that are unfit."""
         name, path, status = opened
         shown = printable(name)
-        try:
-            rows = Rows(RecordBytes(stream, layout.encoding), self.delimiter, layout.max_document)
-            header: list[str] = []
+        rows = Rows(RecordBytes(stream, layout.encoding), self.delimiter, layout.max_document)
+        header: list[str] = []
+        with suppress(StopIteration):
             while not header:
                 header = rows.next()
-            text_column = find_text_column(header, layout.text_field, "header")
-            id_column = find_column(header, layout.id_field, "--id-field")
-            value_column = find_column(header, layout.value_field, "--keep-field")
-        except StopIteration:
-            yield Skip(shown, "empty", "no header row: the first row of a CSV file must name its columns")
-            return
-        except UnfitError as unfit:
-            yield Skip(shown, unfit.reason, unfit.detail)
-            return
+        if not header:
+            raise UnfitError("empty", "no header row: the first row of a CSV file must name its columns")
+        text_column = find_text_column(header, layout.text_field, "header")
+        id_column = find_column(header, layout.id_field, "--id-field")
+        value_column = find_column(header, layout.value_field, "--keep-field")
         while True:
             number = rows.number + 1
             try:

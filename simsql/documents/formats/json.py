@@ -11,11 +11,11 @@ from simsql.documents.decoding import (
     RecordBytes,
     Stream,
     UnfitError,
-    encoding_of_records,
+    check_start,
     too_long,
 )
-from simsql.documents.document import Document, Layout, Opened, Skip, printable
-from simsql.documents.formats import Format, Target, copy_pieces
+from simsql.documents.document import Document, Layout, Opened, Skip
+from simsql.documents.formats import ByContent, Format, Target, copy_pieces
 from simsql.documents.formats.lines import Lines
 from simsql.documents.formats.text import TEXT
 from simsql.documents.records import Record, check_filled, missing_field, name_of, read_each, spell_fingerprint
@@ -58,12 +58,8 @@ class JsonArray(Format):
 
     def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the text field of each object."""
-        try:
-            data = RecordBytes(stream, layout.encoding)
-        except UnfitError as unfit:
-            yield Skip(printable(opened.name), unfit.reason, unfit.detail)
-        else:
-            yield from read_each(_elements(data, layout.max_document), data.encoding, opened, layout, self._parse)
+        data = RecordBytes(stream, layout.encoding)
+        return read_each(_elements(data, layout.max_document), data.encoding, opened, layout, self._parse)
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
         """Copy all other elements. Their values stay, and the white space between them does not."""
@@ -93,7 +89,7 @@ class JsonArray(Format):
         raise UnfitError("not JSON", "there is nothing between two commas")
 
 
-class Json(Format):
+class Json(ByContent):
     """An array of records or lines of them if the first record has the text field, or else one text.
 
     Without the field, it may as well be settings or translations, which are texts.
@@ -102,15 +98,8 @@ class Json(Format):
     endings = (".json",)
     is_records = None
 
-    def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
-        """Yield the records, or the text."""
-        return self._find(stream, layout).read(stream, opened, layout)
-
-    def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
-        """Copy all other records."""
-        self._find(stream, layout).copy(stream, target, layout, removed)
-
-    def _find(self, stream: Stream, layout: Layout) -> Format:
+    def find(self, stream: Stream, layout: Layout) -> Format:
+        """Return the format of a file by its first record."""
         size = SAMPLE
         record, end = None, 0
         while True:
@@ -137,7 +126,7 @@ def decode_start(stream: Stream, layout: Layout, size: int) -> str:
     """Return the text at the start of a file of records; nothing if it is none."""
     sample = stream.sample(size)
     try:
-        return sample.decode(encoding_of_records(sample[:SAMPLE], layout.encoding), "ignore")
+        return sample.decode(check_start(sample[:SAMPLE], layout.encoding, is_records=True), "ignore")
     except (UnfitError, UnicodeError):
         return ""
 

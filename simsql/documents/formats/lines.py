@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from simsql.documents.decoding import RecordBytes, Stream, UnfitError
-from simsql.documents.document import Document, Layout, Opened, Skip, printable
+from simsql.documents.decoding import RecordBytes, Stream
+from simsql.documents.document import Document, Layout, Opened, Skip
 from simsql.documents.formats import Format, Target, copy_pieces
 from simsql.documents.records import Record, read_each
 
@@ -20,12 +20,8 @@ class Lines(Format):
 
     def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the document in each line."""
-        try:
-            data = RecordBytes(stream, layout.encoding)
-        except UnfitError as unfit:
-            yield Skip(printable(opened.name), unfit.reason, unfit.detail)
-        else:
-            yield from read_each(data.lines(layout.max_document), data.encoding, opened, layout, self.parse)
+        data = RecordBytes(stream, layout.encoding)
+        return read_each(data.lines(layout.max_document), data.encoding, opened, layout, self.parse)
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
         """Copy all other lines byte for byte."""

@@ -41,11 +41,7 @@ class Parquet(Format):
     def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the text column of each row. Skip unfit rows, and the rest of a damaged row group."""
         shown = printable(opened.name)
-        try:
-            table = _Table(stream, layout)
-        except UnfitError as unfit:
-            yield Skip(shown, unfit.reason, unfit.detail)
-            return
+        table = _Table(stream, layout)
         end = 0
         for group in table.groups:
             number, end = end, end + group[1]
