@@ -227,7 +227,7 @@ class RecordBytes:
         return line.decode(*self._decoding)
 
     def lines(self, limit: int) -> Iterator[str | UnfitError]:
-        """Yield lines without their line ends; an error in place of a line that exceeds `limit` bytes.
+        """Yield lines without their line ends; an error for one that is damaged or exceeds `limit` bytes.
 
         Only a line feed ends a line: the other line ends of Unicode may stand inside a JSON string.
         """
@@ -239,7 +239,7 @@ class RecordBytes:
             if len(line) <= limit:
                 text = line.decode(encoding, errors)
                 del line  # which may be long
-                yield text
+                yield self.checked(text)
                 del text
                 continue
             while not has_end and (line := self.file.readline(_CHUNK)):
@@ -252,6 +252,12 @@ class RecordBytes:
         while data := self._stream.read1():
             yield decoder.decode(data)
         yield decoder.decode(b"", final=True)
+
+    def checked(self, text: str) -> str | UnfitError:
+        """Return a text, or the error for one with invalid bytes."""
+        if UNDECODABLE in text:
+            return undecodable(self.encoding, f"column {text.index(UNDECODABLE) + 1}")
+        return text
 
     def size_of(self, text: str) -> int:
         """Return the size of a text in bytes."""
@@ -268,11 +274,8 @@ class RecordBytes:
         return target if self._can_be_cut else _Encoder(target, self._own)
 
     def encode(self, text: str) -> bytes:
-        """Return a text in the encoding of the file. Raises UnfitError if it was damaged."""
-        try:
-            return text.encode(self._own)
-        except UnicodeEncodeError:
-            raise _damaged(self._own) from None
+        """Return a text in the encoding of the file."""
+        return text.encode(self._own)
 
 
 class _Encoder:
@@ -287,11 +290,8 @@ class _Encoder:
         try:
             self._target.write(self._decoder.decode(data).encode(self._encoding))
         except UnicodeDecodeError:  # of what stands for invalid bytes
-            raise _damaged(self._encoding) from None
-
-
-def _damaged(encoding: str) -> UnfitError:
-    return UnfitError(f"not {encoding}", f"it is damaged, or not all of it is {encoding}")
+            detail = f"it is damaged, or not all of it is {self._encoding}"
+            raise UnfitError(f"not {self._encoding}", detail) from None
 
 
 @cache

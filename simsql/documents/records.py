@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from simsql.documents.decoding import UNDECODABLE, UnfitError, undecodable
+from simsql.documents.decoding import UnfitError
 from simsql.documents.document import Document, Layout, Opened, Skip, printable, storable
 
 _NAMES = 8  # that a message lists
@@ -13,34 +13,28 @@ Record = tuple[str, str, str | None]
 
 
 def read_each(
-    lines: Iterable[str | UnfitError],
-    encoding: str,
-    opened: Opened,
-    layout: Layout,
-    parse: Callable[[str, Layout], Record | None],
+    items: Iterable[tuple[int, Any]], opened: Opened, parse: Callable[[Any], Record | None]
 ) -> Iterator[Document | Skip]:
-    """Yield the document in each line. Skip single lines that are unfit.
+    """Yield the document in each item, given the number of its line. Skip single ones that are unfit.
 
-    `parse` returns the record in a line, or None for a line without one, and may raise UnfitError.
+    An item may be an UnfitError. `parse` returns the record in any other, None without one, or raises UnfitError.
     """
     name, path, status = opened
     shown = printable(name)
-    for number, line in enumerate(lines, 1):
+    for number, item in items:
         try:
-            if isinstance(line, UnfitError):
-                raise line
-            if UNDECODABLE in line:
-                raise undecodable(encoding, f"column {line.index(UNDECODABLE) + 1}")
-            record = parse(line, layout)
+            if isinstance(item, UnfitError):
+                raise item
+            record = parse(item)
         except UnfitError as unfit:
             yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail, number)
         else:
-            del line  # which may be long, and what is made of it goes on without it
+            del item  # which may be long, and what is made of it goes on without it
             if record:
                 identity, text, value = record
                 del record
                 yield Document(
-                    identity or f"{name}:{number}", text, f"{shown}:{number}", value, number, path, status
+                    identity or f"{name}:{number}", text, f"{shown}:{number}", value or None, number, path, status
                 )
                 del text
 

@@ -3,13 +3,20 @@
 import csv
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 
 from simsql.documents.decoding import UNDECODABLE, RecordBytes, Stream, UnfitError, too_long, undecodable
 from simsql.documents.document import Document, Layout, Opened, Skip, printable
 from simsql.documents.formats import Format, Target, copy_pieces
 from simsql.documents.output_formats import DELIMITERS
-from simsql.documents.records import check_filled, find_column, find_text_column, name_of, spell_fingerprint
+from simsql.documents.records import (
+    Record,
+    check_filled,
+    find_column,
+    find_text_column,
+    name_of,
+    read_each,
+    spell_fingerprint,
+)
 
 _PIECE = 1 << 16  # bytes of a line that are read at once
 _LINE_ENDS = (b"\n", b"\r")
@@ -30,40 +37,27 @@ class Table(Format):
 
     def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the text column of each row. Skip single rows that are unfit."""
-        name, path, status = opened
-        shown = printable(name)
         rows = Rows(RecordBytes(stream, layout.encoding), self.delimiter, layout.max_document)
-        header: list[str] = []
-        with suppress(StopIteration):
-            while not header:
-                header = rows.next()
-        if not header:
+        header = next((row for _, row in rows if row), None)
+        if header is None:
             raise UnfitError("empty", "no header row: the first row of a CSV file must name its columns")
+        if isinstance(header, UnfitError):
+            raise header
         text_column = find_text_column(header, layout.text_field, "header")
         id_column = find_column(header, layout.id_field, "--id-field")
         value_column = find_column(header, layout.value_field, "--keep-field")
-        while True:
-            number = rows.number + 1
-            try:
-                row = rows.next()
-                if not row:
-                    continue
-                _check_width(row, len(header))
-                text = row[text_column]
-                check_filled(text)
-                if layout.fingerprints:
-                    text = spell_fingerprint(text, layout)
-            except StopIteration:
-                return
-            except UnfitError as unfit:
-                yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail, number)
-            else:
-                place = f"{shown}:{number}"
-                label = name_of(None if id_column is None else row[id_column], f"{name}:{number}")
-                value = None if value_column is None else name_of(row[value_column]) or None
-                del row
-                yield Document(label, text, place, value, number, path, status)
-                del text
+
+        def parse(row: list[str]) -> Record | None:
+            if not row:
+                return None
+            _check_width(row, len(header))
+            text = row[text_column]
+            check_filled(text)
+            identity = "" if id_column is None else name_of(row[id_column])
+            value = None if value_column is None else name_of(row[value_column])
+            return identity, spell_fingerprint(text, layout) if layout.fingerprints else text, value
+
+        return read_each(rows, opened, parse)
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
         """Copy all other rows byte for byte."""
@@ -82,13 +76,9 @@ class Table(Format):
         rows = Rows(data, self.delimiter, layout.max_document, take)
 
         def pieces() -> Iterator[tuple[int, bytes]]:
-            with suppress(StopIteration):
-                while True:
-                    number = rows.number + 1
-                    with suppress(UnfitError):
-                        rows.next()
-                    yield number, bytes(row)
-                    row.clear()
+            for number, _ in rows:
+                yield number, bytes(row)
+                row.clear()
 
         copy_pieces(pieces(), target, removed)
 
@@ -113,40 +103,40 @@ class Rows:
     ) -> None:
         # One limit for the whole process, 128 KB unless raised: documents are longer than that.
         csv.field_size_limit(sys.maxsize)
-        self.number = 0
-        """Number of the last line that was read, starting at 1."""
+        self._number = 0  # of the last line that was read, starting at 1
         self._data = data
         self._lines = take(_iter_lines(data, limit))
         self._delimiter = delimiter
         self._limit = self._left = limit
         self._rows = csv.reader(self._iterate(), delimiter=delimiter, strict=True)
 
-    def next(self) -> list[str]:
-        """Return the next row, empty for a blank line. After an unfit row, the next call continues behind it.
-
-        Raises StopIteration after the last row.
-        """
-        self._left = self._limit
-        try:
-            row = next(self._rows)
-        except csv.Error as error:
-            message = str(error)
-            if message == "unexpected end of data":
-                message = "a quote is never closed"
-            raise UnfitError("not CSV", f"{printable(message)}: check the quoting") from None
-        except UnfitError:
-            self._rows = csv.reader(self._iterate(), delimiter=self._delimiter, strict=True)
-            raise
-        for number, field in enumerate(row, 1):
-            if UNDECODABLE in field:
-                raise undecodable(self._data.encoding, f"field {number}")
-        return row
+    def __iter__(self) -> Iterator[tuple[int, list[str] | UnfitError]]:
+        """Yield rows, or errors, with the numbers of the lines where they begin. Blank lines are empty rows."""
+        row: list[str] | UnfitError
+        while True:
+            number = self._number + 1
+            self._left = self._limit
+            try:
+                row = next(self._rows)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                message = str(error).replace("unexpected end of data", "a quote is never closed")
+                row = UnfitError("not CSV", f"{printable(message)}: check the quoting")
+            except UnfitError as unfit:
+                self._rows = csv.reader(self._iterate(), delimiter=self._delimiter, strict=True)
+                row = unfit
+            else:
+                damaged = next((place for place, field in enumerate(row, 1) if UNDECODABLE in field), 0)
+                row = undecodable(self._data.encoding, f"field {damaged}") if damaged else row
+            yield number, row
+            del row  # which may be long
 
     def _iterate(self) -> Iterator[str]:
         """Yield lines for the csv module. Raise UnfitError at the end of a row that is too long."""
         for line in self._lines:
             before = self._left
-            self.number += 1
+            self._number += 1
             self._left -= len(line)
             # The end of a line does not count where the row ends with it.
             if self._left < 0 and self._left < len(line.rstrip(b"\r\n")) - len(line):
@@ -165,7 +155,7 @@ class Rows:
             if has_end and state != IN_QUOTES:
                 return
             line = next(self._lines, b"")
-            self.number += has_end and line != b""
+            self._number += has_end and line != b""
 
 
 def _iter_lines(data: RecordBytes, limit: int) -> Iterator[bytes]:

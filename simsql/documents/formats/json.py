@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from simsql.documents.decoding import (
@@ -37,14 +38,14 @@ class JsonLines(Lines):
 
     endings = (".jsonl", ".ndjson")
 
-    def parse(self, line: str, layout: Layout) -> Record | None:
+    def parse(self, layout: Layout, line: str) -> Record | None:
         """Return the fields of the JSON object in a line."""
         if not line or line.isspace():
             return None
         try:
             record = _parse_object(line)
             text = _text_of(record, layout)
-            value = None if layout.value_field is None else name_of(record.get(layout.value_field)) or None
+            value = None if layout.value_field is None else name_of(record.get(layout.value_field))
             return name_of(record.get(layout.id_field)), text, value
         except RecursionError:
             raise UnfitError("not JSON", "nested too deeply") from None
@@ -59,7 +60,8 @@ class JsonArray(Format):
     def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the text field of each object."""
         data = RecordBytes(stream, layout.encoding)
-        return read_each(_elements(data, layout.max_document), data.encoding, opened, layout, self._parse)
+        elements = enumerate(_elements(data, layout.max_document), 1)
+        return read_each(elements, opened, partial(self._parse, layout))
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
         """Copy all other elements. Their values stay, and the white space between them does not."""
@@ -83,8 +85,8 @@ class JsonArray(Format):
         copy_pieces(pieces(), Elements(), removed)
         target.write(data.encode("]\n"))
 
-    def _parse(self, element: str, layout: Layout) -> Record:
-        if record := JSON_LINES.parse(element, layout):
+    def _parse(self, layout: Layout, element: str) -> Record:
+        if record := JSON_LINES.parse(layout, element):
             return record
         raise UnfitError("not JSON", "there is nothing between two commas")
 
@@ -194,7 +196,7 @@ def _elements(data: RecordBytes, limit: int) -> Iterator[str | UnfitError]:
             continue
         if end == "," or size > limit or any(part.strip() for part in parts):
             element = "".join(parts).strip()
-            yield too_long(limit) if max(size, data.size_of(element)) > limit else element
+            yield too_long(limit) if max(size, data.size_of(element)) > limit else data.checked(element)
             del element
         parts, size = [], 0
         if end == "]":

@@ -1,6 +1,7 @@
 """Read lines, each of which is a text."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from simsql.documents.decoding import RecordBytes, Stream
 from simsql.documents.document import Document, Layout, Opened, Skip
@@ -14,14 +15,15 @@ class Lines(Format):
     endings: tuple[str, ...] = ()
     is_records = True
 
-    def parse(self, line: str, layout: Layout) -> Record | None:  # noqa: ARG002
+    def parse(self, layout: Layout, line: str) -> Record | None:  # noqa: ARG002
         """Return the record in a line; None for a line without one. Raise UnfitError for a bad one."""
         return "", line, None
 
     def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the document in each line."""
         data = RecordBytes(stream, layout.encoding)
-        return read_each(data.lines(layout.max_document), data.encoding, opened, layout, self.parse)
+        lines = enumerate(data.lines(layout.max_document), 1)
+        return read_each(lines, opened, partial(self.parse, layout))
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
         """Copy all other lines byte for byte."""

@@ -14,7 +14,14 @@ from simsql.documents.decoding import Stream, UnfitError, too_long
 from simsql.documents.document import Document, Layout, Opened, Skip, printable
 from simsql.documents.formats import ChangedError, Format, Target
 from simsql.documents.output import open_binary_output
-from simsql.documents.records import check_filled, find_column, find_text_column, name_of, spell_fingerprint
+from simsql.documents.records import (
+    check_filled,
+    find_column,
+    find_text_column,
+    name_of,
+    read_each,
+    spell_fingerprint,
+)
 from simsql.errors import UsageError, missing_package
 
 _BUFFER = 1 << 18  # bytes of a column that are read at once
@@ -141,21 +148,12 @@ class _Table:
     def documents(self, batch: Any, number: int, opened: Opened) -> Iterator[Document | Skip]:
         """Yield the documents in a batch, which has so many rows before it."""
         layout = self._layout
-        name, path, status = opened
-        shown = printable(name)
         texts = _texts(self._arrow, batch.column(layout.text_field))
         nothing = [None] * len(texts)
         ids = nothing if self._identity is None else _names(self._arrow, batch.column(layout.id_field))
         values = nothing if self._value is None else _names(self._arrow, batch.column(layout.value_field))
-        for found, identity, value in zip(texts, ids, values, strict=True):
-            number += 1
-            try:
-                text = _fit(found, layout)
-            except UnfitError as unfit:
-                yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail, number)
-            else:
-                label = identity or f"{name}:{number}"
-                yield Document(label, text, f"{shown}:{number}", value or None, number, path, status)
+        rows = enumerate(zip(ids, texts, values, strict=True), number + 1)
+        return read_each(rows, opened, lambda row: (row[0] or "", _fit(row[1], layout), row[2]))
 
     def writing(self, target: Target) -> AbstractContextManager[Any]:
         """Return a writer for the same columns, in a context."""
