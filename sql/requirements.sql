@@ -76,7 +76,8 @@ found (number, requirement, met, problem, remedy) AS (
                "pg_identify_object_as_address(oid, oid, integer)", "pg_partition_ancestors(regclass)",
                "pg_partition_root(regclass)", "pg_partition_tree(regclass)", "pg_relation_filenode(regclass)",
                "pg_relation_is_updatable(regclass, boolean)", "pg_relation_size(regclass)", "pg_size_bytes(text)",
-               "pg_sleep(double precision)", "pg_snapshot_xmax(pg_snapshot)", "pg_snapshot_xmin(pg_snapshot)",
+               "pg_sleep(double precision)", "pg_snapshot_xip(pg_snapshot)", "pg_snapshot_xmax(pg_snapshot)",
+               "pg_snapshot_xmin(pg_snapshot)",
                "pg_stat_get_dead_tuples(oid)", "pg_stat_get_ins_since_vacuum(oid)",
                "pg_stat_get_last_analyze_time(oid)", "pg_stat_get_last_autoanalyze_time(oid)",
                "pg_stat_get_last_autovacuum_time(oid)", "pg_stat_get_last_vacuum_time(oid)",
@@ -96,7 +97,8 @@ found (number, requirement, met, problem, remedy) AS (
      CROSS JOIN (VALUES ('{
                pg_am, pg_amop, pg_attrdef, pg_attribute, pg_collation, pg_constraint, pg_database, pg_default_acl,
                pg_depend, pg_index, pg_inherits, pg_language, pg_locks, pg_opclass, pg_operator, pg_policy,
-               pg_prepared_statements, pg_proc, pg_rewrite, pg_roles, pg_settings, pg_stat_progress_create_index, pg_stats,
+               pg_prepared_statements, pg_prepared_xacts, pg_proc, pg_rewrite, pg_roles, pg_settings,
+               pg_stat_progress_create_index, pg_stats,
                pg_trigger, pg_type
            }'::text[])) AS c (wanted)
      CROSS JOIN LATERAL (

@@ -471,7 +471,7 @@ def test_every_reason_for_skipping_is_described() -> None:
         code = file.read_text(encoding="utf-8")
         found |= set(re.findall(r"UnfitError\(\s*\"([^\"]+)\"", code))
         found |= set(re.findall(r"Skip\([^\"]*(?:f\"[^\"]*\")?[^\"]*?(?<!f)\"([^\"]+)\",", code))
-        found |= set(re.findall(r"_kind\(\s*\"([^\"]+)\"", code))
+        found |= set(re.findall(r"\bKind\(\s*\"([^\"]+)\"", code))
         found |= set(re.findall(r"^(?:DUPLICATE|FLAT|NO_WORDS) = \"([^\"]+)\"", code, re.MULTILINE))
     assert {"binary", "link", "no words", "duplicate id"} < found  # each found in its own way
     described = {name.strip("`") for row in rows_of_table(COMMANDS, "reason") for name in row[0].split(", ")}
