@@ -35,9 +35,9 @@ REMOVALS = [
     (
         "REVOKE EXECUTE ON FUNCTION set_config FROM PUBLIC",
         "GRANT EXECUTE ON FUNCTION set_config TO PUBLIC",
-        "EXECUTE on 35 functions",
+        "EXECUTE on 36 functions",
     ),
-    ("REVOKE SELECT ON pg_proc FROM PUBLIC", "GRANT SELECT ON pg_proc TO PUBLIC", "SELECT on 25 catalogs"),
+    ("REVOKE SELECT ON pg_proc FROM PUBLIC", "GRANT SELECT ON pg_proc TO PUBLIC", "SELECT on 26 catalogs"),
 ]
 
 
