@@ -211,8 +211,8 @@ def texts_of(ending, pieces, limit):
     return found
 
 
-@settings(max_examples=200)
-@given(st.sampled_from([".jsonl", ".csv"]), st.data(), CHUNKS, st.booleans())
+@settings(max_examples=400)
+@given(st.sampled_from([".jsonl", ".csv", ".csv"]), st.data(), CHUNKS, st.booleans())
 def test_bad_records_are_skipped_alone_and_stay_as_they_are(tmp_path_factory, ending, data, chunk, damaged):
     """Also bytes that are not UTF-8, quotes in wrong places, and records that are too long."""
     content = data.draw(JSON_LINES if ending == ".jsonl" else TABLES)
@@ -222,7 +222,8 @@ def test_bad_records_are_skipped_alone_and_stay_as_they_are(tmp_path_factory, en
     pieces = pieces_of(ending, content.removeprefix(mark).decode("utf-8", "surrogateescape"))
     # Some records are just as long as they may be, and others a byte longer.
     sizes = sorted({len(piece.rstrip("\r\n").encode("utf-8", "surrogateescape")) for piece in pieces} - {0})
-    limit = data.draw(st.sampled_from([1 << 20, *sizes, *(size - 1 for size in sizes if size > 1)]))
+    limits = [size - less for size in sizes for less in (0, 1) if size > less]
+    limit = data.draw(st.sampled_from([1 << 20] * (len(limits) + 1) + limits))
     layout = Layout(max_document=limit)
     with mock.patch.object(decoding, "_CHUNK", chunk), mock.patch.object(tables, "_PIECE", chunk):
         found = list(DocumentReader([path], layout))
@@ -233,6 +234,20 @@ def test_bad_records_are_skipped_alone_and_stay_as_they_are(tmp_path_factory, en
         assert documents == texts_of(ending, pieces, limit)
     stay = "".join(piece for number, piece in enumerate(pieces, 1) if number not in removed)
     assert copied == mark + stay.encode("utf-8", "surrogateescape")
+
+
+@pytest.mark.parametrize("chunk", range(1, 30))
+def test_records_that_are_just_short_enough(tmp_path, chunk):
+    """Wherever a file is cut, also between the two characters of a line end."""
+    fits, longer = '{"text": "a"}\r\n', '{"text": "longer than that"}\r\n'
+    for name, head in (("a.jsonl", ""), ("a.csv", "text\r\n")):
+        rows = [row.replace('"', "") if head else row for row in (fits, longer, fits)]
+        path = write(tmp_path / name, head + "".join(rows))
+        layout = Layout(max_document=len(rows[0]) - 2)
+        with mock.patch.object(decoding, "_CHUNK", chunk), mock.patch.object(tables, "_PIECE", chunk):
+            first, long, last = DocumentReader([path], layout)
+            assert (long.line - first.line, last.line - first.line, long.reason) == (1, 2, "too long")
+            assert copy(path, [last.line], layout).decode() == head + rows[0] + rows[1]
 
 
 @given(st.data())
