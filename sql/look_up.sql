@@ -287,6 +287,9 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
     PERFORM simsql._wait_for(table_name);
+    IF simsql._takes_snapshots() AND simsql._is_rewritten(table_name) THEN  -- or this would go on for ever
+        PERFORM simsql._refuse_changed(table_name, 'a part of its table is not where the catalogue says');
+    END IF;
     RETURN QUERY EXECUTE 'SELECT * FROM simsql.' || call;
 END
 $$;
