@@ -43,6 +43,7 @@ _KINDS = (
         "simsql dedup --recipe phash compares pictures; for the texts in them, extract these first",
         like_text=False,
     ),
+    Kind("binary", rb"\x7fELF", "a program: leave it out"),
     Kind("binary", rb"", "not a text file: extract its text first", like_text=False),
 )
 
