@@ -18,8 +18,6 @@ class Documents(NamedTuple):
     """Documents, one per array position."""
 
     fingerprint: U64
-    sketch: U64
-    """Of their words: documents with the same words have the same. 0 for documents without words."""
     words: U64
     """The digests of their words: two numbers per document, in an array of shape (documents, 2)."""
     compared: Flags

@@ -46,6 +46,8 @@ class Rules:
     keep_under: tuple[str, ...] = ()
     """Drop no document below these folders, or in these files, and keep them in favour of others. Absolute paths
     without links, as `simsql.documents.storable` spells them."""
+    to_archive: bool = False
+    """Whether the documents of `keep_under` are an archive: only the others are decided about."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.distance <= 64:

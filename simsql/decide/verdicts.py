@@ -34,14 +34,12 @@ def decide(
     rules: Rules,
     criterion: I64,
     order_by_name: Callable[[I64], I64],
-    *,
-    to_archive: bool = False,
 ) -> Verdicts:
     """Decide about all documents, given the similar pairs of nodes.
 
-    With `to_archive`, the protected documents are an archive, and `pairs` need not have the pairs inside it. A
-    kept document that is similar to the archive is in the cluster of the most similar document there. The members
-    of clusters are the other documents, those that are kept in their favour, and those that represent them.
+    If the protected documents are an archive, `pairs` need not have the pairs inside it. A kept document that is
+    similar to the archive is in the cluster of the most similar document there. The members of clusters are the
+    other documents, those that are kept in their favour, and those that represent them.
 
     A node is kept rather than others if it has a protected document, then by its `criterion`, which is higher for
     preferred documents, the sum of its similarities, the length of its text and its digest. Within a node, the
@@ -60,16 +58,15 @@ def decide(
     central = centrality(nodes.total, pairs, rules.drop)
     # Equals stay in the order of their digests.
     order = np.lexsort([-documents.characters[best], -central, -criterion[best], ~protected])
-    stars = choose_stars(
-        order, pairs, similarity=rules.similarity, drop=rules.drop, protected=protected, to_archive=to_archive
-    )
+    limits = {"similarity": rules.similarity, "drop": rules.drop}
+    stars = choose_stars(order, pairs, **limits, protected=protected, to_archive=rules.to_archive)
     kept = np.where(compared & ~documents.protected, best[stars.kept[node]], itself)
     representative = np.where(compared, best[stars.representative[node]], itself)
     if rules.checks_texts:
         for row, target in enumerate(stars):
             similarities[row, compared] = _look_up(nodes.total, pairs, target)[node[compared]]
     listed = compared.copy()
-    if to_archive:
+    if rules.to_archive:
         new = np.flatnonzero(listed & ~documents.protected)
         listed[:] = False
         listed[np.concatenate([new, kept[new], representative[new]])] = True

@@ -58,16 +58,25 @@ def find_similar(
     number of processes of a search in all nodes, by default as many as pay. `report` gets the number of pairs that
     have been compared. Raises SimsqlError if more than 100 million pairs are similar.
     """
-    found = _Found(report, similarity)
-    if tokens is None:
-        for left, right in _candidates(fingerprints, new, distance, workers):
-            found.add(left, right, 1 - np.bitwise_count(fingerprints[left] ^ fingerprints[right]) / 64)
-    else:
-        filtered = (sketches, sketch_distance(similarity))
-        for pairs in _together(_candidates(fingerprints, new, distance, workers, filtered)):
-            for compared in compare_pairs(tokens.counts, tokens.read, pairs, pictures=tokens.pictures):
-                found.add(*compared)
-    return found.all_pairs()
+    filtered = (sketches, sketch_distance(similarity)) if tokens else None
+    candidates = _candidates(fingerprints, new, distance, workers, filtered)
+    found = [(np.zeros(0, dtype=np.uint64), np.zeros(0))]  # 16 bytes for each pair
+    compared = size = 0
+    for left, right, alike in _compare(candidates, fingerprints, tokens):
+        (chosen,) = np.nonzero(alike >= similarity)
+        found.append((pairs_of(left[chosen], right[chosen]), alike[chosen]))
+        compared += len(left)
+        size += len(chosen)
+        if size > _PAIRS_AT_MOST:
+            raise SimsqlError(
+                f"there are more than {_PAIRS_AT_MOST:,} pairs of similar documents: group fewer documents at a"
+                " time, or choose a lower distance or a higher similarity"
+            )
+        if report:
+            report(compared)
+    pairs, similarities = map(np.concatenate, zip(*found, strict=True))
+    del found
+    return SimilarPairs(*documents_of(pairs), similarities)
 
 
 def find_candidates(
@@ -80,6 +89,18 @@ def find_candidates(
     for pairs in find_pairs(fingerprints, distance, sketches=filtered, workers=workers, batches=True):
         chosen[np.searchsorted(values, pairs.reshape(-1))] = True
     return chosen[position]
+
+
+def _compare(
+    candidates: Iterator[tuple[I64, I64]], fingerprints: U64, tokens: Tokens | None
+) -> Iterator[tuple[I64, I64, Similarities]]:
+    """Yield the similarities of pairs."""
+    if tokens is None:
+        for left, right in candidates:
+            yield left, right, 1 - np.bitwise_count(fingerprints[left] ^ fingerprints[right]) / 64
+        return
+    for pairs in _together(candidates):
+        yield from compare_pairs(tokens.counts, tokens.read, pairs, pictures=tokens.pictures)
 
 
 def _together(candidates: Iterator[tuple[I64, I64]]) -> Iterator[U64]:
@@ -95,37 +116,6 @@ def _together(candidates: Iterator[tuple[I64, I64]]) -> Iterator[U64]:
         together[size : size + len(pairs)] = pairs
         size += len(pairs)
     yield together[:size]
-
-
-class _Found:
-    """Similar pairs, 16 bytes each."""
-
-    def __init__(self, report: Report | None, similarity: float) -> None:
-        self._report = report
-        self._similarity = similarity
-        self._compared = self._size = 0
-        self._pairs, self._similarities = [np.zeros(0, dtype=np.uint64)], [np.zeros(0)]
-
-    def add(self, left: I64, right: I64, similarity: Similarities) -> None:
-        """Add pairs that have been compared, if they are similar."""
-        (chosen,) = np.nonzero(similarity >= self._similarity)
-        self._pairs.append(pairs_of(left[chosen], right[chosen]))
-        self._similarities.append(similarity[chosen])
-        self._compared += len(left)
-        self._size += len(chosen)
-        if self._size > _PAIRS_AT_MOST:
-            raise SimsqlError(
-                f"there are more than {_PAIRS_AT_MOST:,} pairs of similar documents: group fewer documents at a"
-                " time, or choose a lower distance or a higher similarity"
-            )
-        if self._report:
-            self._report(self._compared)
-
-    def all_pairs(self) -> SimilarPairs:
-        """Return all pairs and forget them."""
-        similarities, self._similarities = np.concatenate(self._similarities), []
-        pairs, self._pairs = np.concatenate(self._pairs), []
-        return SimilarPairs(*documents_of(pairs), similarities)
 
 
 class _Group:

@@ -37,7 +37,6 @@ class Comparison:
         found = corpus.features
         self.documents = Documents(
             found.fingerprint,
-            found.sketch,
             found.words,
             found.has_fingerprint & ((found.token_count > 0) | (not rules.checks_texts)),
             corpus.characters,
@@ -51,28 +50,20 @@ class Comparison:
         self._workers = workers
         self._report = report
 
-    def decide(self, pairs: SimilarPairs, *, to_archive: bool = False) -> Verdicts:
+    def decide(self, pairs: SimilarPairs) -> Verdicts:
         """Return the decisions, given all pairs, with all similarities: see `simsql.decide.verdicts.decide`."""
         corpus = self.corpus
-        verdicts = decide(
-            self.documents,
-            self.nodes,
-            pairs,
-            self.rules,
-            corpus.criterion,
-            corpus.order_by_name,
-            to_archive=to_archive,
-        )
+        verdicts = decide(self.documents, self.nodes, pairs, self.rules, corpus.criterion, corpus.order_by_name)
         self._complete(verdicts)
         return verdicts
 
-    def find_pairs(self, *, to_archive: bool = False) -> SimilarPairs:
+    def find_pairs(self) -> SimilarPairs:
         """Return all pairs of similar nodes or, with an archive of protected documents, those not inside it."""
-        new = ~self.nodes.of_documents(self.documents.protected) if to_archive else None
+        new = ~self.nodes.of_documents(self.documents.protected) if self.rules.to_archive else None
         fingerprints = self.nodes.fingerprint
         found = find_similar(
             fingerprints if self._scope is None else spread_scopes(fingerprints, self._scope),
-            self.documents.sketch[self.nodes.example],
+            self.corpus.features.sketch[self.nodes.example],
             self._tokens if self.rules.checks_texts else None,
             self.rules.distance,
             self.rules.similarity,

@@ -114,5 +114,6 @@ class Source(Protocol):
     def find(self, name: str) -> int:
         """Return the position of a document. Raises UsageError if none is called so, or several are."""
 
-    def why_undecided(self, position: int) -> str | None:
+    def why_undecided(self, position: int) -> str | None:  # noqa: ARG002
         """Return why nothing was decided about a document, as the end of a sentence; None by default."""
+        return None

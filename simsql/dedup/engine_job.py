@@ -17,7 +17,6 @@ from simsql.dedup.engine_steps import (
     DESCRIPTION,
     SIMILAR,
     Candidates,
-    check_rules,
     compare,
     decide_components,
     decisions_of,
@@ -126,7 +125,8 @@ def dedup_on_engine(engine: Engine, rules: Rules) -> None:
     Raises UsageError for ids that are null or occur twice, and for rules that do not compare texts or have a field
     that decides.
     """
-    check_rules(rules)
+    if not rules.checks_texts or rules.by_value or rules.by_file:
+        raise UsageError("on an engine, the similarity must be above 0, and neither fields nor files can decide")
     if engine.fetch("SELECT id FROM documents GROUP BY id HAVING id IS NULL OR count(*) > 1 LIMIT 1").num_rows:
         raise UsageError("ids must be unique and not null: number the documents first")
     ids = engine.fetch("SELECT id FROM documents LIMIT 0").schema.field("id")

@@ -19,7 +19,6 @@ from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs
 from simsql.decide.verdicts import decide
 from simsql.documents.spool import digest_tokens
-from simsql.errors import UsageError
 from simsql.fingerprint import simhash_items_with_tokens, similarity_many, sketch_distance
 from simsql.hamming import PairTask, pair_buckets, pair_tasks, pairs_in_buckets, pairs_of_task
 
@@ -63,12 +62,6 @@ def describe(documents: pa.RecordBatch) -> pa.RecordBatch:
         pa.array([len(texts[position]) for position in positions], pa.int64()),
     ]
     return pa.record_batch(columns, schema=pa.schema([documents.schema.field("id"), *DESCRIPTION]))
-
-
-def check_rules(rules: Rules) -> None:
-    """Raise UsageError for rules that do not compare texts, or have a field or a file that decides."""
-    if not rules.checks_texts or rules.by_value or rules.by_file:
-        raise UsageError("on an engine, the similarity must be above 0, and neither fields nor files can decide")
 
 
 class Candidates:
@@ -139,12 +132,12 @@ def decide_components(documents: pa.Table, pairs: pa.Table, rules: Rules) -> pa.
     """
     documents = documents.sort_by("id")
     total = documents.num_rows
-    fingerprint, sketch = _unsigned(documents, "fingerprint"), _unsigned(documents, "sketch")
+    fingerprint = _unsigned(documents, "fingerprint")
     characters = documents["characters"].to_numpy()
     digests = documents["words"].to_pylist()
     words = np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).astype(np.uint64)
     everything, none = np.ones(total, dtype=bool), np.zeros(total, dtype=np.int64)
-    table = Documents(fingerprint, sketch, words, everything, characters, ~everything)
+    table = Documents(fingerprint, words, everything, characters, ~everything)
     nodes = group_nodes(table, by_words=True)
     number = {digests[document]: node for node, document in enumerate(nodes.example.tolist())}
     left, right = (

@@ -74,7 +74,8 @@ class _Explainer:
                 return Explanation((one, other), None, None, None, together=False, reason=reason)
         distance = int(np.bitwise_count(self._documents.fingerprint[a] ^ self._documents.fingerprint[b]))
         similarity = self._similarity(a, b)
-        bits = int(np.bitwise_count(self._documents.sketch[a] ^ self._documents.sketch[b]))
+        sketch = self._comparison.corpus.features.sketch
+        bits = int(np.bitwise_count(sketch[a] ^ sketch[b]))
         passing = sketch_distance(self._rules.similarity)
         together = bool(self._verdicts.representative[a] == self._verdicts.representative[b])
         clauses = f"{_decision(one)}; {_decision(other)}"

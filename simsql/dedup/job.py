@@ -63,21 +63,19 @@ def run_job(
     *,
     workers: int | None,
     explain: tuple[str, str] | None = None,
-    to_archive: bool = False,
     main_content: bool = False,
 ) -> Outcome[SourceT, SinkT]:
     """Read, compare and decide; then write the decisions or, if `explain` has two names, explain a pair.
 
-    `workers` is the number of processes. With `to_archive`, protected documents are an archive. `main_content` is
-    whether web pages are compared by theirs.
+    `workers` is the number of processes. `main_content` is whether web pages are compared by theirs.
     """
     with TokenSpool() as tokens:
         corpus = source.read(tokens, stages)
         with stages.stage("check texts" if rules.checks_texts else "compare fingerprints") as report:
             comparison = Comparison(corpus, tokens, rules, workers=workers, report=report)
-            pairs = comparison.find_pairs(to_archive=to_archive)
+            pairs = comparison.find_pairs()
         with stages.stage("find clusters"):
-            decisions = Decisions(source, comparison, comparison.decide(pairs, to_archive=to_archive))
+            decisions = Decisions(source, comparison, comparison.decide(pairs))
         if explain:
             return Outcome(source, sink, explain_pair(decisions, explain, main_content=main_content))
         sink.write(decisions, stages, files)
@@ -152,7 +150,6 @@ def run_dedup(options: DedupOptions, stages: Stages) -> Outcome[FileSource, File
             stack.enter_context(ExitStack()),
             workers=options.workers,
             explain=options.explain,
-            to_archive=bool(options.against),
             main_content=options.layout.main_content,
         )
 
@@ -171,7 +168,6 @@ def _make_cleaner(options: DedupOptions, reader: DocumentReader, outputs: Output
         options.layout,
         stdin=stdin,
         others=others,
-        with_archive=bool(options.against),
     )
 
 
@@ -184,7 +180,8 @@ def _with_archive(options: DedupOptions) -> Rules:
         return options.rules
     if options.rules.keep_under:
         raise UsageError("--against and --keep-under exclude each other: leave one out")
-    rules = replace(options.rules, keep_under=tuple(map(_real_path, options.against)))
+    archive = tuple(map(_real_path, options.against))
+    rules = replace(options.rules, keep_under=archive, to_archive=True)
     for path in options.paths:
         if rules.protects(_real_path(path)):
             raise UsageError(

@@ -37,7 +37,6 @@ class Member(NamedTuple):
     kept: int
     """The position of the document that is kept in its favour: its own if it is kept."""
     kept_label: str
-    kept_place: str
     representative: int
     """The position of the document that represents its cluster."""
     representative_label: str
@@ -114,7 +113,6 @@ class Decisions(NamedTuple):
             *names,
             kept.tolist(),
             [labels[at] for at in kept_at],
-            [names.place[at] for at in kept_at],
             representative.tolist(),
             [labels[at] for at in representative_at],
             distance.tolist(),

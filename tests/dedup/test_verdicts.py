@@ -69,7 +69,6 @@ def run(docs, table, *, to_archive=False):
     words = column((document.text + 1 for document in docs), np.uint64)
     given_documents = Documents(
         fingerprint=words * np.uint64(3),
-        sketch=words,
         words=np.stack([words, words], axis=1),
         compared=words > 0,
         characters=column(document.characters for document in docs),
@@ -90,10 +89,9 @@ def run(docs, table, *, to_archive=False):
         given_documents,
         nodes,
         SimilarPairs(column(left), column(right), column(similarity, float)).at_least(RULES.similarity),
-        RULES,
+        replace(RULES, to_archive=to_archive),
         column(document.criterion for document in docs),
         lambda asked: column(sorted(asked, key=lambda position: docs[position].name)),
-        to_archive=to_archive,
     )
     for position, document in enumerate(docs):
         for targets, similarities in (

@@ -5,8 +5,8 @@ A record goes only from a file that is as the run has read it, before and after 
 
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -16,7 +16,7 @@ import numpy as np
 from simsql.dedup.describe import NO_STATUS, status_of
 from simsql.dedup.members import Member
 from simsql.dedup.sources.files import FileSource
-from simsql.documents import STDOUT, DocumentReader, Layout, Report, Stages, printable, storable
+from simsql.documents import STDOUT, DocumentReader, Layout, Stages, printable, storable
 from simsql.documents.compression import is_named_compressed
 from simsql.documents.formats import ChangedError, Format, Target
 from simsql.documents.opening import copy_file, format_of_name
@@ -39,15 +39,16 @@ class _Copied:
     """None for standard input."""
     format: Format
     status: tuple[int, ...]
+    target: Path
+    """Where its copy goes, below the folder of the clean corpus."""
     lines: "array[int]" = field(default_factory=lambda: array("q"))
 
 
 class Cleaner:
     """Copies the files that a run reads to `path`: a single one to a file, others to a folder of the same shape.
 
-    Create it before the run reads. With `with_archive`, the run also reads protected documents that `reader` does
-    not have, and they are not copied. Raises UsageError for a path that cannot be used, or a file that cannot be
-    copied.
+    Create it before the run reads. The run may also read an archive, which `reader` does not have. Raises
+    UsageError for a path that cannot be used, or a file that cannot be copied.
     """
 
     def __init__(
@@ -59,21 +60,19 @@ class Cleaner:
         *,
         stdin: StreamSpool | None,
         others: Iterable[Path],
-        with_archive: bool = False,
     ) -> None:
         self.dropped = 0
         """Number of records that are left out."""
         self._path = path
         self._layout = layout
         self._stdin = stdin
-        self._with_archive = with_archive
         self._is_single = is_single(arguments)
         if not self._is_single:
             _check_folder(path, arguments, others)
-        self._unfit = 0
-        """Number of files that cannot be copied."""
-        self._shown: list[str] = []
-        """The first of them."""
+        paths = [Path(argument) for argument in arguments]
+        # The deepest folder that has all arguments.
+        base = os.path.commonpath([_absolute(path if path.is_dir() else path.parent) for path in paths])
+        targets: dict[Path, str] = {}
         self._files: dict[str, _Copied] = {}
         for found, format_ in reader.files():
             name = printable(storable(found.path)) if found.path else "stdin"
@@ -87,38 +86,38 @@ class Cleaner:
                 )
             if name in self._files:
                 raise UsageError(f"--clean cannot tell two files called {name} apart: rename one of them")
-            self._files[name] = _Copied(name, found.path, format_, status_of(found.status))
+            target = Path(os.path.relpath(_absolute(found.path), base)) if found.path else STDOUT
+            if other := targets.get(target):
+                raise UsageError(
+                    f"--clean would copy both {other} and {name} to {_show(target)}: leave one of them out"
+                )
+            targets[target] = name
+            self._files[name] = _Copied(name, found.path, format_, status_of(found.status), target)
         if not self._files:
             raise UsageError(f"--clean copies JSON, tables and Parquet files, but found none: {_REMOVE}")
-        if self._is_single:
-            self._check_ending()
-        self._report: Report = lambda _: None
-        self._done = 0
-        self._targets = {} if self._is_single else _find_targets(arguments, self._files.values())
-
-    def _check_ending(self) -> None:
+        if not self._is_single or path == STDOUT or is_special(path):
+            return
         for file in self._files.values():
-            usual = self._path == STDOUT or is_special(self._path) or not file.path
-            if not usual and file.path and _kind(self._path) != _kind(file.path):
+            if file.path and _kind(path) != _kind(file.path):
                 raise UsageError(
-                    f"--clean {_show(self._path)} is a copy in the format of {file.name}: choose a name with the"
-                    " same ending"
+                    f"--clean {_show(path)} is a copy in the format of {file.name}: choose a name with the same"
+                    " ending"
                 )
 
     def check(self, source: FileSource) -> None:
         """Raise UsageError for files that cannot be copied, and SimsqlError for one that is new since the walk."""
         columns, files = source.columns, source.files
-        copied = ~source.protected if self._with_archive else np.ones(source.total, dtype=bool)
-        for place in source.names(np.flatnonzero(copied & (columns.line == 0))).place:
-            self._note_unfit(place, "one document")
+        copied = ~source.protected if source.rules.to_archive else np.ones(source.total, dtype=bool)
+        whole = source.names(np.flatnonzero(copied & (columns.line == 0))).place
+        unfit = [f"{place} (one document)" for place in whole]
         for skip in source.reader.skips.examples:
             if skip.reason in _DAMAGED and skip.place in self._files:
-                self._note_unfit(skip.place, skip.detail)
-        if self._unfit:
-            more = f" and {self._unfit - _SHOWN:,} more" if self._unfit > _SHOWN else ""
+                unfit.append(f"{skip.place} ({skip.detail})")
+        if unfit:
+            more = f" and {len(unfit) - _SHOWN:,} more" if len(unfit) > _SHOWN else ""
             raise UsageError(
-                f"--clean copies files of records, and not {', '.join(self._shown)}{more}: leave out other files"
-                f" with --exclude, or {_REMOVE}"
+                f"--clean copies files of records, and not {', '.join(unfit[:_SHOWN])}{more}: leave out other"
+                f" files with --exclude, or {_REMOVE}"
             )
         numbers = np.unique(columns.file[copied & (columns.line > 0)])
         for path, status in zip(files.path.some(numbers), files.status[numbers].tolist(), strict=True):
@@ -127,11 +126,6 @@ class Cleaner:
                 if name not in self._files:
                     raise _changed(name)
                 self._files[name].status = tuple(status)
-
-    def _note_unfit(self, name: str, why: str) -> None:
-        self._unfit += 1
-        if len(self._shown) < _SHOWN:
-            self._shown.append(f"{name} ({why})")
 
     def add(self, members: Sequence[Member]) -> None:
         """Leave out those members of a cluster that are droppable."""
@@ -147,51 +141,48 @@ class Cleaner:
         """
         sizes = [file.status[2] for file in self._files.values() if file.path]
         with stages.stage("write clean corpus", sum(sizes) or None) as report:
-            self._report, self._done = report, 0
+            done = 0
+
+            def advance(size: int) -> None:
+                nonlocal done
+                done += size
+                report(done)
+
             if self._is_single:
                 (file,) = self._files.values()
                 output = files.enter_context(open_binary_output(self._path))
-                self._copy(file, output)
+                self._copy(file, output, advance)
                 output.flush()
                 return
             folder = files.enter_context(open_output_folder(self._path))
             for file in self._files.values():
-                target = folder / self._targets[file.name]
-                shown = self._path / self._targets[file.name]
+                target, shown = folder / file.target, self._path / file.target
                 with naming_output(shown):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     opened = target.open("xb")
                 with opened, naming_output(shown):
-                    self._copy(file, Output(opened, shown))
+                    self._copy(file, Output(opened, shown), advance)
                     opened.close()
 
-    def _copy(self, file: _Copied, output: Target) -> None:
+    def _copy(self, file: _Copied, output: Target, advance: Callable[[int], None]) -> None:
+        """Copy a file, which has to be as the run has read it, before and after."""
         lines = np.sort(np.frombuffer(file.lines, dtype=np.int64)).tolist()
-        with self._open(file) as source:
+        with ExitStack() as stack:
+            if not file.path:
+                assert self._stdin  # noqa: S101 - as it is among the arguments
+                source = self._stdin.again()
+            else:
+                try:
+                    source = stack.enter_context(file.path.open("rb", buffering=0))
+                except OSError:
+                    raise _changed(file.name) from None
+                _check_status(source, file)
             try:
-                copy_file(source, output, file.name, file.format, self._layout, lines, self._advance)
+                copy_file(source, output, file.name, file.format, self._layout, lines, advance)
             except ChangedError:
                 raise _changed(file.name) from None
-
-    @contextmanager
-    def _open(self, file: _Copied) -> Iterator[IO[bytes]]:
-        """Open a file, which has to be as the run has read it, before and after."""
-        if file.path is None:
-            assert self._stdin  # noqa: S101 - as it is among the arguments
-            yield self._stdin.again()
-            return
-        try:
-            source = file.path.open("rb", buffering=0)
-        except OSError:
-            raise _changed(file.name) from None
-        with source:
-            _check_status(source, file)
-            yield source
-            _check_status(source, file)
-
-    def _advance(self, size: int) -> None:
-        self._done += size
-        self._report(self._done)
+            if file.path:
+                _check_status(source, file)
 
 
 def is_single(arguments: Sequence[str]) -> bool:
@@ -207,12 +198,10 @@ def _check_folder(path: Path, arguments: Sequence[str], others: Iterable[Path]) 
     if path == STDOUT or (path.exists() and not path.is_dir()):
         raise UsageError(f"{shown} would be one file: name a new folder for copies of several files")
     target = path.resolve()
-    if path.exists() and (any(path.iterdir()) or path.is_mount()):
-        raise UsageError(
-            f"{shown} is not empty: name a new folder"
-            if any(path.iterdir())
-            else f"{shown} is a mount point: name a new folder in it"
-        )
+    if path.exists() and any(path.iterdir()):
+        raise UsageError(f"{shown} is not empty: name a new folder")
+    if path.is_mount():
+        raise UsageError(f"{shown} is a mount point: name a new folder in it")
     if not target.parent.is_dir():
         raise UsageError(f"{_show(target.parent)} is not a folder: create it, or choose another")
     if not os.access(target.parent, os.W_OK):
@@ -224,24 +213,6 @@ def _check_folder(path: Path, arguments: Sequence[str], others: Iterable[Path]) 
     for other in others:
         if other.resolve().is_relative_to(target):
             raise UsageError(f"{_show(other)} is inside {shown}, which has only copies: write to another folder")
-
-
-def _find_targets(arguments: Sequence[str], files: Iterable[_Copied]) -> dict[str, Path]:
-    """Return where to copy files to, by name: as they are below the deepest folder that has all arguments."""
-    paths = [Path(argument) for argument in arguments]
-    base = os.path.commonpath([_absolute(path if path.is_dir() else path.parent) for path in paths])
-    targets: dict[str, Path] = {}
-    names: dict[Path, str] = {}
-    for file in files:
-        assert file.path  # noqa: S101 - standard input is single
-        target = Path(os.path.relpath(_absolute(file.path), base))
-        if other := names.get(target):
-            raise UsageError(
-                f"--clean would copy both {other} and {file.name} to {_show(target)}: leave one of them out"
-            )
-        names[target] = file.name
-        targets[file.name] = target
-    return targets
 
 
 def _absolute(path: Path) -> str:

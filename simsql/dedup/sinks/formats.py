@@ -39,16 +39,14 @@ class ClusterWriter(NamedTuple):
 
 def describe_member(member: Member) -> dict[str, Any]:
     """Return what the output says about a member: distance and similarity are to the representative."""
-    similarity = _round(member.similarity)
-    same = member.kept_similarity == member.similarity
     return {
         "id": member.name,
         "place": member.place,
         "distance": member.distance,
-        "similarity": similarity,
+        "similarity": _round(member.similarity),
         "kept": member.kept_label,
         "kept_distance": member.kept_distance,
-        "kept_similarity": similarity if same else _round(member.kept_similarity),
+        "kept_similarity": _round(member.kept_similarity),
         "droppable": member.droppable,
     }
 

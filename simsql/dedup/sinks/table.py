@@ -67,10 +67,6 @@ class RowVerdicts(NamedTuple):
     """To the row that is kept; NaN if the texts were not compared."""
     drop: Flags
 
-    def part(self, chosen: slice) -> "RowVerdicts":
-        """Return some of the decisions."""
-        return RowVerdicts._make(array[chosen] for array in self)
-
 
 class DecisionTable:
     """The table of decisions about the rows of a table, in whose transaction it is created.
@@ -103,7 +99,7 @@ class DecisionTable:
         statement = self._source.compose("COPY {staged} FROM STDIN", **self._parts)
         with self._raw.cursor() as cursor, cursor.copy(statement) as copy:
             for start in range(0, len(decided.row), _WRITTEN_ROWS):
-                batch = decided.part(slice(start, start + _WRITTEN_ROWS))
+                batch = RowVerdicts._make(column[start : start + _WRITTEN_ROWS] for column in decided)
                 columns = [
                     *(self._source.spell(places) for places in (batch.row, batch.kept, batch.representative)),
                     map(str, batch.distance.tolist()),
@@ -135,23 +131,14 @@ class DecisionTable:
         return parts[:-1], parts[-1]
 
     def _check_names(self) -> None:
-        keys, name = self._source.keys, self._source.name
-        columns = [
-            *keys,
-            *(_KEPT + key for key in keys),
-            *_RESULTS,
-            *(_REPRESENTATIVE + key for key in keys),
-        ]
-        for position, column in enumerate(columns):
-            if column in columns[:position]:
-                raise UsageError(
-                    f"two columns of the decisions would be named {column}: rename the key column of {name}"
-                )
+        seen = set(_RESULTS)
+        for column in (prefix + key for prefix in ("", _KEPT, _REPRESENTATIVE) for key in self._source.keys):
+            why = f"two columns of the decisions would be named {column}" if column in seen else ""
             if len(column.encode()) > _LONGEST_NAME:
-                raise UsageError(
-                    f"the name {column} of a column of the decisions would be longer than {_LONGEST_NAME} bytes:"
-                    f" rename the key column of {name}"
-                )
+                why = f"the name {column} of a column of the decisions would be longer than {_LONGEST_NAME} bytes"
+            if why:
+                raise UsageError(f"{why}: rename the key column of {self._source.name}")
+            seen.add(column)
 
     def _create(self, *, filled: bool) -> int:
         """Create the table, with the staged decisions if `filled`, and return their number."""

@@ -11,7 +11,7 @@ import numpy as np
 from simsql.decide.criteria import criterion, rank_values, value_of_file
 from simsql.decide.documents import I64, Flags
 from simsql.decide.rules import Rules
-from simsql.dedup.corpus import Corpus, Names, concatenate
+from simsql.dedup.corpus import Corpus, Names, Source, concatenate
 from simsql.dedup.describe import Columns, Described, Describer, Files
 from simsql.documents import DocumentReader, Report, SkipCount, Stages, name_paths, printable, storable
 from simsql.documents.parts import PART, Part
@@ -26,7 +26,7 @@ _SHOWN = 5  # places that an error names
 _NO_VALUE = 1 - 2**63  # lower than any other, and has a negative
 
 
-class FileSource:
+class FileSource(Source):
     """The documents of a reader: `read` them first. `check` is called when they have been read."""
 
     def __init__(
@@ -233,10 +233,6 @@ class FileSource:
                 f" {', '.join(places)}{more}"
             )
         return found[0]
-
-    def why_undecided(self, _: int) -> str | None:
-        """Return None: a document without a fingerprint has no words, or is flat."""
-        return None
 
 
 def _hash(strings: Sequence[str]) -> I64:

@@ -57,32 +57,28 @@ def find_stored(source: SourceTable, options: TableOptions) -> StoredColumns:
     """
     sketches = _find_sketches(source, options.sketch_column)
     indexes = source.raw.execute(_INDEXES, {"table": source.oid}).fetchall() if source.can_read_registry() else []
-    owned = [column for column in (*(column for column, _ in indexes), sketches) if column]
-    why = f"no simhash index of the table that you can read has recipe {options.recipe.id}"
-    ignored = _ignoring(source, owned, why) if owned else None
+    ignored = [column for column in (*(column for column, _ in indexes), sketches) if column]
+    why: str | None = f"no simhash index of the table that you can read has recipe {options.recipe.id}"
+    fingerprints = None
     for column, recipe_id in indexes:
         if not same_recipe(recipe_id, options.recipe.id):
             continue
         sample = source.raw.execute(
             source.compose(_SAMPLE_OF, stored=column, sketch=source.number(sketches))
         ).fetchall()
-        made = simhash_many([text for _, _, text, _, _ in sample], options.recipe)
-        stored = np.array([value for *_, value, _ in sample], dtype=np.int64).view(np.uint64)
-        (wrong,) = np.nonzero(np.ma.getmaskarray(made) | (made.data != stored))
         words = ["simsql", "backfill", source.name, "--column", column, "--text-column", options.text_column]
-        filling = shlex.join(words)
-        if len(wrong):
-            row = source.name_row(*sample[wrong[0]][:2])
-            why = f"{row} has a fingerprint that is not that of its {options.text_column}. To replace it, run"
-            ignored = _ignoring(source, [column], f"{why} {filling} --all-rows")
-        elif not sample:
-            ignored = _ignoring(source, [column], f"it has no fingerprints. Fill it: {filling}")
-        elif sketches is None:
-            return StoredColumns(column, None, None)
-        else:
-            filling = f"{filling} --sketch-column {shlex.quote(sketches)}"
-            return _with_sketches(source, column, sketches, sample, filling, required=bool(options.sketch_column))
-    return StoredColumns(None, None, ignored)
+        ignored, why = [column], _refuse_fingerprints(source, options, sample, shlex.join(words))
+        if why:
+            continue
+        fingerprints = column
+        if sketches:
+            words += ["--sketch-column", sketches]
+            ignored, why = [sketches], _refuse_sketches(source, options, sketches, sample, shlex.join(words))
+        break
+    if why and ignored:
+        why = f"not used: {' and '.join(ignored)} of {source.name}, because {why}"
+        return StoredColumns(fingerprints, None, why)
+    return StoredColumns(fingerprints, fingerprints and sketches, None)
 
 
 def _find_sketches(source: SourceTable, named: str | None) -> str | None:
@@ -95,40 +91,33 @@ def _find_sketches(source: SourceTable, named: str | None) -> str | None:
     return None
 
 
-def _with_sketches(
-    source: SourceTable,
-    column: str,
-    sketches: str,
-    sample: Sequence[tuple[Any, ...]],
-    filling: str,
-    *,
-    required: bool,
-) -> StoredColumns:
-    """Return the columns, that of the sketches only if it has those of the texts in the sample."""
+def _refuse_fingerprints(
+    source: SourceTable, options: TableOptions, sample: Sequence[tuple[Any, ...]], filling: str
+) -> str | None:
+    """Return why a column does not have the fingerprints of the texts, given a sample of it."""
+    made = simhash_many([text for _, _, text, _, _ in sample], options.recipe)
+    stored = np.array([value for *_, value, _ in sample], dtype=np.int64).view(np.uint64)
+    (wrong,) = np.nonzero(np.ma.getmaskarray(made) | (made.data != stored))
+    if len(wrong):
+        row = source.name_row(*sample[wrong[0]][:2])
+        why = f"{row} has a fingerprint that is not that of its {options.text_column}. To replace it, run"
+        return f"{why} {filling} --all-rows"
+    return None if sample else f"it has no fingerprints. Fill it: {filling}"
+
+
+def _refuse_sketches(
+    source: SourceTable, options: TableOptions, sketches: str, sample: Sequence[tuple[Any, ...]], filling: str
+) -> str | None:
+    """Return why a column does not have the sketches of the texts. Raises UsageError if the user has named it."""
+    there = [row for row in sample if row[-1] is not None]
+    wrong: Any = next((row for row in there if sketch_of(row[2]) != row[-1] % (1 << 64)), None)
     try:
         refuse_other_sketches(source.find_column(sketches).comment, "it")
     except UsageError as error:
-        return _without_sketches(source, column, sketches, str(error), required=required)
-    there = [row for row in sample if row[-1] is not None]
-    if not there:
-        why = f"it has no sketches. Fill it: {filling}"
-        return StoredColumns(column, None, _ignoring(source, [sketches], why))
-    for part, tid, text, _, found in there:
-        if sketch_of(text) != found % (1 << 64):
-            row = source.name_row(part, tid)
-            filling = f"If it is the column of the sketches, run {filling} --all-rows"
-            why = f"{row} has a sketch that is not that of its text. {filling}"
-            return _without_sketches(source, column, sketches, why, required=required)
-    return StoredColumns(column, sketches, None)
-
-
-def _without_sketches(
-    source: SourceTable, column: str, sketches: str, why: str, *, required: bool
-) -> StoredColumns:
-    if required:
+        why: str | None = str(error)
+    else:
+        again = f"If it is the column of the sketches, run {filling} --all-rows"
+        why = wrong and f"{source.name_row(*wrong[:2])} has a sketch that is not that of its text. {again}"
+    if why and options.sketch_column:
         raise UsageError(f"column {sketches} of {source.name} cannot be used: {why}")
-    return StoredColumns(column, None, _ignoring(source, [sketches], why))
-
-
-def _ignoring(source: SourceTable, columns: Sequence[str], why: str) -> str:
-    return f"not used: {' and '.join(columns)} of {source.name}, because {why}"
+    return why if why or there else f"it has no sketches. Fill it: {filling}"
