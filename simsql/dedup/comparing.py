@@ -54,7 +54,16 @@ class Comparison:
         """Return the decisions, given all pairs, with all similarities: see `simsql.decide.verdicts.decide`."""
         corpus = self.corpus
         verdicts = decide(self.documents, self.nodes, pairs, self.rules, corpus.criterion, corpus.order_by_name)
-        self._complete(verdicts)
+        # Representatives need not be near enough to be compared.
+        node = self.nodes.of_document
+        for target, similarity in (
+            (verdicts.kept, verdicts.kept_similarity),
+            (verdicts.representative, verdicts.representative_similarity),
+        ):
+            missing = np.flatnonzero(np.isnan(similarity) & (node != NONE) & self.rules.checks_texts)
+            if missing.size:
+                left, first, inverse = np.unique(node[missing], return_index=True, return_inverse=True)
+                similarity[missing] = self.compare(left, node[target[missing[first]]])[inverse]
         return verdicts
 
     def find_pairs(self) -> SimilarPairs:
@@ -82,15 +91,3 @@ class Comparison:
         """Return the similarities of pairs of nodes."""
         counts, read, pictures = self._tokens
         return compare_documents(counts, read, left, right, pictures=pictures)
-
-    def _complete(self, verdicts: Verdicts) -> None:
-        """Fill in the similarities to representatives, which need not be near enough to be compared."""
-        node = self.nodes.of_document
-        for target, similarity in (
-            (verdicts.kept, verdicts.kept_similarity),
-            (verdicts.representative, verdicts.representative_similarity),
-        ):
-            missing = np.flatnonzero(np.isnan(similarity) & (node != NONE) & self.rules.checks_texts)
-            if missing.size:
-                left, first, inverse = np.unique(node[missing], return_index=True, return_inverse=True)
-                similarity[missing] = self.compare(left, node[target[missing[first]]])[inverse]

@@ -132,7 +132,13 @@ def dedup_on_engine(engine: Engine, rules: Rules) -> None:
     ids = engine.fetch("SELECT id FROM documents LIMIT 0").schema.field("id")
     engine.save_mapped("described", "SELECT id, text FROM documents", describe, pa.schema([ids, *DESCRIPTION]))
     engine.save("nodes", _NODES)
-    _find_candidates(engine, rules)
+    distinct = "SELECT DISTINCT fingerprint, sketch FROM nodes"
+    if rules.distance > _BUCKETS_UPTO:
+        engine.save_tasks("candidates", Candidates(engine.fetch(distinct), rules))
+    else:
+        engine.save_mapped("buckets", distinct, partial(distribute, rules=rules), BUCKETS)
+        find = partial(find_in_buckets, rules=rules)
+        engine.save_grouped("candidates", ["SELECT * FROM buckets"], "bucket", find, CANDIDATES)
     engine.save("pairs", _PAIRS.format(bits=sketch_distance(rules.similarity)))
     engine.save("texts", _TEXTS)
     engine.save_mapped("similarities", _COMPARED, partial(compare, rules=rules), SIMILAR)
@@ -145,13 +151,3 @@ def dedup_on_engine(engine: Engine, rules: Rules) -> None:
     decide = partial(decide_components, rules=rules)
     engine.save_grouped("decided", queries, "component", decide, decisions_of(ids.type))
     engine.save("decisions", _DECISIONS)
-
-
-def _find_candidates(engine: Engine, rules: Rules) -> None:
-    distinct = "SELECT DISTINCT fingerprint, sketch FROM nodes"
-    if rules.distance > _BUCKETS_UPTO:
-        engine.save_tasks("candidates", Candidates(engine.fetch(distinct), rules))
-        return
-    engine.save_mapped("buckets", distinct, partial(distribute, rules=rules), BUCKETS)
-    find = partial(find_in_buckets, rules=rules)
-    engine.save_grouped("candidates", ["SELECT * FROM buckets"], "bucket", find, CANDIDATES)

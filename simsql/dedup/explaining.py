@@ -49,7 +49,7 @@ def explain_pair(decisions: Decisions, names: tuple[str, str], *, main_content: 
     positions = [decisions.source.find(name) for name in names]
     if positions[0] == positions[1]:
         raise UsageError(f"{printable(names[0])!r} is one document: name two different ones with --explain")
-    explained = _Explainer(decisions, positions).explain()
+    explained = _Explainer(decisions).explain(*positions)
     if main_content:
         reason = f"{explained.reason}; of web pages, only the main content was compared"
         explained = replace(explained, reason=reason)
@@ -57,16 +57,14 @@ def explain_pair(decisions: Decisions, names: tuple[str, str], *, main_content: 
 
 
 class _Explainer:
-    def __init__(self, decisions: Decisions, positions: list[int]) -> None:
+    def __init__(self, decisions: Decisions) -> None:
         self._source, self._comparison, self._verdicts = decisions
         self._rules, self._documents = self._comparison.rules, self._comparison.documents
         self._nodes = self._comparison.nodes.of_document
         self._pictures = self._comparison.corpus.pictures
-        self._positions = positions
 
-    def explain(self) -> Explanation:
-        a, b = self._positions
-        one, other = map(self._describe, self._positions)
+    def explain(self, a: int, b: int) -> Explanation:
+        one, other = self._describe(a), self._describe(b)
         for position in (a, b):
             if not self._has_fingerprint(position):
                 what = "is flat" if self._pictures else "has no words"

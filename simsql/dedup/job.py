@@ -136,15 +136,20 @@ def run_dedup(options: DedupOptions, stages: Stages) -> Outcome[FileSource, File
             stdin = stack.enter_context(StreamSpool(stdin))
         reader = options.open_reader([*options.paths, *options.against], outputs, stdin)
         rules = _with_archive(options)
-        cleaner = _make_cleaner(options, reader, outputs, stdin)
-        texts = stack.enter_context(TextSpool()) if options.output.report else None
+        cleaner = None
+        if (output := options.output).clean:
+            # The archive is not copied.
+            copied = options.open_reader(options.paths, outputs, stdin) if options.against else reader
+            others = filter(None, [output.clusters, output.drop_list, output.report])
+            cleaner = Cleaner(output.clean, options.paths, copied, options.layout, stdin=stdin, others=others)
+        texts = stack.enter_context(TextSpool()) if output.report else None
         source = FileSource(
             reader, options.recipe, rules, options.workers, texts, cleaner.check if cleaner else None
         )
         # All files take their names at the end: if one cannot be written, the others stay as they are.
         return run_job(
             source,
-            FileSink(source, options.output, cleaner),
+            FileSink(source, output, cleaner),
             rules,
             stages,
             stack.enter_context(ExitStack()),
@@ -152,23 +157,6 @@ def run_dedup(options: DedupOptions, stages: Stages) -> Outcome[FileSource, File
             explain=options.explain,
             main_content=options.layout.main_content,
         )
-
-
-def _make_cleaner(options: DedupOptions, reader: DocumentReader, outputs: Outputs, stdin: Any) -> Cleaner | None:
-    output = options.output
-    if not output.clean:
-        return None
-    if options.against:  # the archive is not copied
-        reader = options.open_reader(options.paths, outputs, stdin)
-    others = filter(None, [output.clusters, output.drop_list, output.report])
-    return Cleaner(
-        output.clean,
-        options.paths,
-        reader,
-        options.layout,
-        stdin=stdin,
-        others=others,
-    )
 
 
 def _with_archive(options: DedupOptions) -> Rules:

@@ -73,6 +73,7 @@ class Cleaner:
         # The deepest folder that has all arguments.
         base = os.path.commonpath([_absolute(path if path.is_dir() else path.parent) for path in paths])
         targets: dict[Path, str] = {}
+        has_ending = self._is_single and path != STDOUT and not is_special(path)
         self._files: dict[str, _Copied] = {}
         for found, format_ in reader.files():
             name = printable(storable(found.path)) if found.path else "stdin"
@@ -83,6 +84,10 @@ class Cleaner:
             if found.path and found.size is None:
                 raise UsageError(
                     f"--clean reads {name} twice, which a pipe does not allow: use - or save it as a file"
+                )
+            if has_ending and found.path and _kind(path) != _kind(found.path):
+                raise UsageError(
+                    f"--clean {_show(path)} is a copy in the format of {name}: choose a name with the same ending"
                 )
             if name in self._files:
                 raise UsageError(f"--clean cannot tell two files called {name} apart: rename one of them")
@@ -95,14 +100,6 @@ class Cleaner:
             self._files[name] = _Copied(name, found.path, format_, status_of(found.status), target)
         if not self._files:
             raise UsageError(f"--clean copies JSON, tables and Parquet files, but found none: {_REMOVE}")
-        if not self._is_single or path == STDOUT or is_special(path):
-            return
-        for file in self._files.values():
-            if file.path and _kind(path) != _kind(file.path):
-                raise UsageError(
-                    f"--clean {_show(path)} is a copy in the format of {file.name}: choose a name with the same"
-                    " ending"
-                )
 
     def check(self, source: FileSource) -> None:
         """Raise UsageError for files that cannot be copied, and SimsqlError for one that is new since the walk."""

@@ -26,7 +26,8 @@ def ambiguity(member: Member, name: str, *, null: bool) -> tuple[str, str] | Non
     if not null and set("\n\r") & set(name):
         return "line end", "the name would be more than one line: --null ends names with a NUL instead"
     if not member.line:
-        return _ambiguity_of_file(member)
+        of_record = "place and path", "the path of this file is also the place of a record"
+        return _AS_ID if member.place_is_name else (of_record if member.name_is_place else None)
     if name != member.place:
         replaced = "in an id, it may stand for a character that no output can have"
         return ("backslash", replaced) if _REPLACED.search(name) else None
@@ -35,14 +36,6 @@ def ambiguity(member: Member, name: str, *, null: bool) -> tuple[str, str] | Non
     if _is_path(name):
         return "place and path", "the place of this record is also the path of a file"
     return _AS_ID if member.place_is_name else None
-
-
-def _ambiguity_of_file(member: Member) -> tuple[str, str] | None:
-    if member.place_is_name:
-        return _AS_ID
-    if member.name_is_place:
-        return "place and path", "the path of this file is also the place of a record"
-    return None
 
 
 def unambiguous_name(member: Member, *, null: bool) -> str | None:

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from simsql.database.transfer import raw_connection
 from simsql.decide.documents import I64, Flags, Similarities
-from simsql.dedup.members import Decisions, Member
+from simsql.dedup.members import Decisions
 from simsql.dedup.sources.rows import RowSource
 from simsql.dedup.sources.table import UNSTEADY, SourceTable, TableOptions
 from simsql.documents import SkipCount, Stages, open_output
@@ -252,11 +252,7 @@ class TableSink:
             self._options.recipe,
             self.decided,
             lambda row: texts.read(number[row]),
-            _list_name,
+            lambda row: None if set("\n\r") & set(row.name) else row.name,
             skipped={"not decided": undecided},
             noun="row",
         )
-
-
-def _list_name(row: Member) -> str | None:
-    return None if set("\n\r") & set(row.name) else row.name

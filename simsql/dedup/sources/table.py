@@ -231,15 +231,13 @@ class SourceTable:
         if best is not None:
             self.find_column(best)
             rank = self.compose("pg_catalog.dense_rank() OVER (ORDER BY {t}.{best} DESC NULLS LAST)", best=best)
-        places, ranks, scopes = array("q"), array("q"), array("q")
+        numbers = array("q")  # for each row: place, rank, scope
         with self.raw.cursor("simsql_order") as cursor:
             cursor.itersize = _FETCHED_ROWS
             cursor.execute(self.compose(_ORDER, rank=rank, keys=self.key_columns(self._found.relation)))
             for part, tid, value, scope in cursor:
-                places.append(self._place(part, tid))
-                ranks.append(value)
-                scopes.append(scope)
-        place, by_value, scope = (np.array(values, dtype=np.int64) for values in (places, ranks, scopes))
+                numbers.extend((self._place(part, tid), value, scope))
+        place, by_value, scope = np.frombuffer(numbers, dtype=np.int64).reshape(-1, 3).T
         order = np.argsort(place)
         return KeyOrder(place[order], order, by_value[order], scope[order])
 
