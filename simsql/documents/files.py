@@ -185,13 +185,13 @@ class InputFiles:
             except OSError as error:
                 yield unreadable(storable(path), error)
                 continue
-            if against := against or _special(status.st_mode):
+            if against := against or special(status.st_mode):
                 yield Skip(printable(storable(path)), against.reason, against.detail)
             elif not self._outputs.covers(path, status):
                 yield Found(path, status)
 
 
-def _special(mode: int) -> UnfitError | None:
+def special(mode: int) -> UnfitError | None:
     """Return the error for anything but a regular file inside a folder."""
     if stat.S_ISREG(mode):
         return None

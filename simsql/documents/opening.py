@@ -20,7 +20,7 @@ from simsql.documents import formats
 from simsql.documents.compression import READ_ERRORS, find_compression, is_named_compressed
 from simsql.documents.decoding import DETECT, Stream, UnfitError
 from simsql.documents.document import Document, Layout, Opened, Skip, printable, storable
-from simsql.documents.files import Found, unreadable
+from simsql.documents.files import Found, special, unreadable
 from simsql.documents.formats import Format, Target
 from simsql.documents.formats.lines import LINES
 from simsql.documents.formats.stream import STREAM
@@ -79,13 +79,16 @@ class FileReader:
             yield from self._decode(self._stdin, Opened("stdin"), format_)
             return
         try:
-            file = found.path.open("rb", buffering=0)  # Stream has a buffer of its own
+            file = open_at_once(found.path) if found.size is not None else found.path.open("rb", buffering=0)
         except OSError as error:
             yield unreadable(storable(found.path), error)
             return
         with file:
             # Before anything is read: another file may take the name at any moment.
             status = os.fstat(file.fileno())
+            if found.size is not None and (against := special(status.st_mode)):
+                yield Skip(printable(storable(found.path)), against.reason, against.detail)
+                return
             yield from self._decode(file, Opened(storable(found.path), found.path, status), format_)
 
     def _advance(self, size: int) -> None:
@@ -112,6 +115,12 @@ class FileReader:
         except UnicodeError as error:
             # The codecs of domain names and the like know no error handlers.
             yield Skip(printable(opened.name), f"not {layout.encoding}", printable(str(error)))
+
+
+def open_at_once(path: Path) -> IO[bytes]:
+    """Open a file without a buffer, and without waiting for a writer if a pipe has taken its name."""
+    flag = getattr(os, "O_NONBLOCK", 0)
+    return open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | flag))
 
 
 def copy_file(

@@ -169,6 +169,7 @@ CHANGES = {
     "the same again": lambda path: path.write_text(path.read_text()),
     "gone": lambda path: path.unlink(),
     "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
 }
 
 

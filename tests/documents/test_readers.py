@@ -20,7 +20,8 @@ from reading import COMPRESSORS, from_stdin, one_skip, read, skips, texts, write
 from simsql.documents import Document, DocumentReader, Layout, Skip
 from simsql.documents.decoding import SAMPLE
 from simsql.documents.document import printable, storable
-from simsql.documents.files import Selection
+from simsql.documents.files import Found, Selection
+from simsql.documents.opening import FileReader
 from simsql.errors import UsageError
 
 
@@ -109,6 +110,14 @@ class TestFolders:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(tmp_path / "socket"))
             assert [skip.reason for skip in skips(tmp_path)] == ["special file"] * 2
+
+    def test_a_pipe_that_takes_the_place_of_a_file_does_not_hang(self, tmp_path):
+        file = write(tmp_path / "a.txt", "a")
+        found = Found(file, file.stat())
+        file.unlink()
+        os.mkfifo(file)
+        (skip,) = FileReader(Layout()).read(found)
+        assert skip.reason == "special file"
 
     def test_a_file_that_two_arguments_reach_is_read_once(self, tmp_path, monkeypatch):
         a = write(tmp_path / "folder/a.txt", "a")

@@ -19,7 +19,7 @@ from simsql.dedup.sources.files import FileSource
 from simsql.documents import STDOUT, DocumentReader, Layout, Stages, printable, storable
 from simsql.documents.compression import is_named_compressed
 from simsql.documents.formats import ChangedError, Format, Target
-from simsql.documents.opening import copy_file, format_of_name
+from simsql.documents.opening import copy_file, format_of_name, open_at_once
 from simsql.documents.output import Output, is_special, naming_output, open_binary_output, open_output_folder
 from simsql.documents.spool import StreamSpool
 from simsql.errors import SimsqlError, UsageError
@@ -170,7 +170,7 @@ class Cleaner:
                 source = self._stdin.again()
             else:
                 try:
-                    source = stack.enter_context(file.path.open("rb", buffering=0))
+                    source = stack.enter_context(open_at_once(file.path))
                 except OSError:
                     raise _changed(file.name) from None
                 _check_status(source, file)
