@@ -239,7 +239,8 @@ class _Loader:
         self._find_ids, self._find_rows, self._read_rows, self._replace = (
             sql.SQL(statement).format(**parts)
             for statement in (
-                "SELECT CAST(CAST(q.id AS {type}) AS pg_catalog.text), t.{id} IS NOT NULL, t.{text}"
+                "SELECT CAST(CAST(q.id AS {type}) AS pg_catalog.text), t.{id} IS NOT NULL, t.{text},"
+                " (true{in_scope}) IS TRUE"
                 " FROM pg_catalog.unnest(CAST(%s AS pg_catalog.text[])) WITH ORDINALITY AS q (id, number)"
                 " LEFT JOIN {rows} AS t ON t.{id} = CAST(q.id AS {type}) ORDER BY q.number",
                 "SELECT q.number, CAST(t.{id} AS pg_catalog.text), t.{fingerprint}, pg_catalog.age(t.xmin)"
@@ -249,8 +250,9 @@ class _Loader:
                 " WHERE coalesce(pg_catalog.bit_count(CAST({sketch} OPERATOR(pg_catalog.#) q.sketch"
                 " AS pg_catalog.bit(64))) OPERATOR(pg_catalog.<=) {differing}, true)",
                 "SELECT CAST(t.{id} AS pg_catalog.text), t.{fingerprint}, t.{text} FROM {rows} AS t"
-                " WHERE t.{id} = ANY (CAST(CAST(%s AS pg_catalog.text[]) AS {type}[]))",
-                "UPDATE {rows} AS t SET {values} WHERE t.{id} = CAST(CAST(%s AS pg_catalog.text) AS {type})",
+                " WHERE t.{id} = ANY (CAST(CAST(%s AS pg_catalog.text[]) AS {type}[])){in_scope}",
+                "UPDATE {rows} AS t SET {values} WHERE t.{id} = CAST(CAST(%s AS pg_catalog.text) AS {type})"
+                "{in_scope}",
             )
         )
 
@@ -326,7 +328,7 @@ class _Loader:
             document = batch[0].document
             raise SimsqlError(f"{document.place}: id {document.id!r}: PostgreSQL: {one_line(error)}") from error
         ids: set[str] = set()
-        for number, (item, (item.id, exists, stored)) in enumerate(zip(batch, found, strict=True)):
+        for number, (item, (item.id, exists, stored, in_scope)) in enumerate(zip(batch, found, strict=True)):
             if item.id in ids:
                 return batch[:number]
             ids.add(item.id)
@@ -335,13 +337,17 @@ class _Loader:
             known = self._let_in_ids.get(item.id) if self.dry_run else None
             if not exists and known is None:
                 continue
+            place = f"{item.document.place}: " if item.document.place else ""
+            if exists and not in_scope:
+                raise SimsqlError(
+                    f"{place}id {item.id!r} is in {self._index[0]} in another scope: choose another id"
+                )
             if item.document.text == (known.document.text if known else stored):
                 item.outcome = "loaded before"
             elif self.replace:
                 item.outcome = "replaced"
                 return batch[: number + 1]  # the others are compared with its new text
             else:
-                place = f"{item.document.place}: " if item.document.place else ""
                 raise SimsqlError(
                     f"{place}id {item.id!r} is in {self._index[0]} with another text: use --replace to replace it"
                 )

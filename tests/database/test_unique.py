@@ -319,7 +319,12 @@ def test_a_scope_keeps_documents_apart(connection, database):
         given = [NewDocument(f"{tenant}a", BODY), NewDocument(f"{tenant}b", BODY + " more")]
         decisions = list(load_unique(database, "article", given, **COLUMNS, scope={"tenant": tenant}))
         assert [one.outcome for one in decisions] == ["loaded", "left out"]
-    assert connection.execute("SELECT id, tenant FROM article").fetchall() == [("1a", 1), ("2a", 2)]
+    for text in (BODY, "entirely new words here"):
+        given = [NewDocument("1a", text, "a:1")]
+        with pytest.raises(SimsqlError, match="a:1: id '1a' is in article in another scope"):
+            list(load_unique(database, "article", given, **COLUMNS, scope={"tenant": 2}, replace=True))
+    rows = connection.execute("SELECT id, tenant, body FROM article").fetchall()
+    assert rows == [("1a", 1, BODY), ("2a", 2, BODY)]
     with pytest.raises(DBAPIError, match="scope"):
         load_one(database)
 
