@@ -92,7 +92,6 @@ def shown(decisions):
     ]
 
 
-@pytest.mark.pooled
 @pytest.mark.parametrize(("storage", "sketched"), [("tables", True), ("expression", False), ("partitioned", True)])
 def test_what_is_let_in_is_what_the_oracle_lets_in(connection, database, storage, sketched):
     known, wanted = documents(40, 1, first=1000), documents(150, 1)
@@ -120,6 +119,7 @@ def test_what_is_let_in_is_what_the_oracle_lets_in(connection, database, storage
     assert (filled > 0) == sketched
 
 
+@pytest.mark.pooled
 def test_an_interrupted_load_is_repeated_with_the_same_end(connection, database):
     known, wanted = documents(10, 2, first=1000), documents(120, 2)
     create(connection, known)

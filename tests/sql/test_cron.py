@@ -52,7 +52,7 @@ def test_pg_cron_runs_the_maintenance_and_records_its_failure(cluster):
         connection.execute(line.replace("0 3 * * *", "@reboot"))
     for status, message in (
         ("failed", "simsql.maintain: failed for 1 index: public.article(fingerprint): keys missing"),
-        ("succeeded", "CALL"),
+        ("succeeded", ""),  # and a notice about slow work, if there was any
     ):
         cluster.stop()
         cluster.start()

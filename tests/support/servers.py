@@ -205,7 +205,9 @@ def _describe(bin_folder: Path, source: str) -> Program:
 def run_server(program: Program) -> Iterator[Server]:
     """Start a new server, in memory where there is enough, and remove it afterwards."""
     with new_folder(program) as folder:
-        cluster = PostgresServer(program.bin_folder, folder / "data", SETTINGS)
+        # Copies of templates share the blocks of files, or the system copies them.
+        clones = {"file_copy_method": "clone"} if program.major >= 18 else {}
+        cluster = PostgresServer(program.bin_folder, folder / "data", SETTINGS | clones)
         cluster.init()
         cluster.start()
         try:
