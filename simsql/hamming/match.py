@@ -215,12 +215,13 @@ def _look_up(
 
 def _compare_all(queries: Words, distance: int, fingerprints: Words) -> Iterator[tuple[Positions, Positions]]:
     """Find matches by comparing all with all."""
-    tile = Tile(TILE_ROWS * TILE_COLUMNS)
+    rows = TILE_ROWS // 2  # the pairs of a tile may all match
+    tile = Tile(rows * TILE_COLUMNS)
     for left in range(0, fingerprints.size, TILE_COLUMNS):
         columns = fingerprints[left : left + TILE_COLUMNS]
-        for top in range(0, queries.size, TILE_ROWS):
+        for top in range(0, queries.size, rows):
             with unbuffered():
-                close = tile.compare(queries[None, top : top + TILE_ROWS], columns[None], distance)
+                close = tile.compare(queries[None, top : top + rows], columns[None], distance)
             row, column = np.divmod(close, columns.size)
             if row.size:
                 yield column + left, row + top

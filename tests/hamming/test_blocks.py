@@ -1,6 +1,7 @@
 """Blocks, permutations and flip masks against a slow oracle on strings of bits."""
 
 import itertools
+from math import comb
 
 import numpy as np
 import pytest
@@ -194,3 +195,24 @@ def subsets(mask):
 def test_wrong_arguments_are_named(call, error, says):
     with pytest.raises(error, match=says):
         call()
+
+
+def test_masked_elements_have_masked_keys():
+    """They may contain anything."""
+    values = np.ma.MaskedArray(np.array([5, 2**64 - 1, 9], dtype=np.uint64), mask=[False, True, False])
+    for permutation in permutations(4, 1, width=12):
+        assert permutation.key(values).tolist() == [permutation.key(5), None, permutation.key(9)]
+
+
+def test_permutations_keep_the_distance():
+    left, right = np.random.default_rng(2).integers(0, 2**64, (2, 100), dtype=np.uint64)
+    for permutation in permutations(6, 3):
+        keys = permutation.key(left) ^ permutation.key(right)
+        assert (np.bitwise_count(keys) == np.bitwise_count(left ^ right)).all()
+
+
+def test_flip_masks_of_a_prefix():
+    permutation = permutations(2, 1)[1]
+    masks = flip_masks(permutation.prefix_mask, 1)
+    assert len(masks) == 1 + comb(32, 1)
+    assert not (masks & np.uint64(2**32 - 1)).any()

@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hamming_samples import WORD, near, published, random_words
+from hamming_samples import BOUNDARIES, WORD, near, published, random_words
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -477,3 +477,59 @@ def test_the_time_of_a_join_is_expected_from_a_sample(skewed):
     for distance in (3, 8, 12, 16):
         assert 0.7 < expected_seconds(sample, len(keys), distance) / _join.Join(keys, distance).seconds < 1.4
     assert expected_seconds(sample[:1], 1, 3) == expected_seconds(sample, len(keys), 0) == 0
+
+
+def test_thousands_with_planted_neighbours():
+    values = planted(4, 2500, range(11), 40)
+    close = slow_pairs(values, 10)
+    assert len(close) >= 10 * 40
+    for distance in range(11):
+        expected = [pair for pair in close if hamming_distance(*pair) <= distance]
+        assert find_pairs(values, distance).tolist() == expected
+        assert as_lists(find_clusters(values, distance)) == slow_clusters(expected)
+
+
+@pytest.mark.parametrize("distance", [1, 2, 3, 5])
+def test_fingerprints_that_share_most_bits(distance):
+    """A dense corner of the cube: the same prefixes over and over, whatever blocks lead."""
+    rng = np.random.default_rng(5)
+    low = rng.integers(0, 2**11, 300, dtype=np.uint64)
+    spread = low & np.uint64(0x3F) | (low >> np.uint64(6)) << np.uint64(40)
+    values = [*(spread ^ np.uint64(0xABCDEF0123456789)).tolist(), *BOUNDARIES]
+    close = slow_pairs(values, distance)
+    assert find_pairs(values, distance).tolist() == close
+    assert as_lists(find_clusters(values, distance)) == slow_clusters(close)
+
+
+def test_clusters_are_the_connected_components_of_scipy():
+    """Thousands of clusters of all sizes, and one that is long."""
+    csgraph, sparse = pytest.importorskip("scipy.sparse.csgraph"), pytest.importorskip("scipy.sparse")
+    gray = np.arange(3000, dtype=np.uint64)
+    spread = np.array(planted(17, 12_000, [1, 2, 3], 4_000), dtype=np.uint64)
+    values = np.unique(np.concatenate([spread, spread[:2000] ^ np.uint64(0b11), gray ^ gray >> np.uint64(1)]))
+    members = np.searchsorted(values, find_pairs(values, 3))
+    graph = sparse.coo_array((np.ones(len(members)), members.T), shape=(values.size, values.size))
+    components, component = csgraph.connected_components(graph, directed=False)
+    by_component = np.split(values[np.argsort(component, kind="stable")], np.cumsum(np.bincount(component))[:-1])
+    expected = sorted(members.tolist() for members in by_component if len(members) > 1)
+    assert components > 5_000
+    assert len(expected) > 5_000
+    assert as_lists(find_clusters(values, 3)) == expected
+
+
+def test_any_kind_of_input():
+    words = [7, 5, 5, 2**64 - 1, 4]
+    expected = [[4, 5], [5, 7]]
+    masked = np.ma.array(np.array([*words, 6], dtype=np.uint64), mask=[0] * 5 + [1])
+    for given_as in (
+        words,
+        tuple(words),
+        iter(words),
+        dict.fromkeys(words),
+        np.array(words, dtype=np.uint64),
+        [np.uint64(value) for value in words],
+        masked,
+    ):
+        assert find_pairs(given_as, 1).tolist() == expected
+    assert find_pairs(np.array([7, 5, 4], dtype=np.uint8), distance=1).tolist() == expected
+    assert as_lists(find_clusters(masked, np.int64(1))) == [[4, 5, 7]]
