@@ -25,7 +25,7 @@ from benchmarks.harness import copy_fingerprints
 from benchmarks.server import connect, default_folder, run_server
 from simsql.decide.rules import PICTURE_DROP_SIMILARITY, Rules
 from simsql.documents.decoding import Stream, UnfitError
-from simsql.documents.document import Document, Layout, Opened
+from simsql.documents.document import Document, Found, Layout
 from simsql.documents.formats.pictures import Picture
 from simsql.fingerprint import Recipe, simhash_items_with_tokens
 from simsql.fingerprint.pictures import compare_pictures
@@ -90,7 +90,7 @@ VARIANTS: dict[str, Variant] = {
 
 def _spell(file: io.BytesIO, path: Path) -> str | None:
     """Return the text of a picture, None if it is skipped or flat."""
-    (found,) = Picture().read(Stream(file), Opened(str(path), path, path.stat()), Layout())
+    (found,) = Picture().read(Stream(file), Found(path, path.stat()), Layout())
     return found.text if isinstance(found, Document) and " - " not in found.text else None
 
 

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
@@ -428,9 +428,8 @@ class Reading:
 
     def open(self, paths: Sequence[str], *, outputs: Outputs | None = None, lines: bool = False) -> DocumentReader:
         """Return the documents in files."""
-        return DocumentReader(
-            paths, self.layout(), selection=self.selection(), outputs=outputs, lines=lines, stdin=sys.stdin.buffer
-        )
+        layout, selection = replace(self.layout(), lines=lines), self.selection()
+        return DocumentReader(paths, layout, selection=selection, outputs=outputs, stdin=sys.stdin.buffer)
 
 
 @dataclass(frozen=True)

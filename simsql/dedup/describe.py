@@ -12,7 +12,6 @@ from simsql.decide.documents import I64
 from simsql.dedup.corpus import Features, Strings, concatenate
 from simsql.documents import FLAT, NO_WORDS, Document, Skip, SkipCount, storable
 from simsql.documents.parts import Part
-from simsql.documents.reports import name_of_file
 from simsql.documents.spool import TextSpool, TokenSpool, digest_tokens
 from simsql.fingerprint import (
     Fingerprints,
@@ -140,11 +139,7 @@ class _Documents:
 
     def read(self) -> Iterator[tuple[None, str]]:
         """Yield the texts, each with None."""
-        for item in self._part.read():
-            if isinstance(item, Skip):
-                self._skips.add(item)
-                continue
-            self._skips.add_guess(item)
+        for item in self._skips.documents(self._part.read()):
             self._add(item)
             yield None, item.text
             del item  # a long text is not kept while the next one is read
@@ -167,8 +162,6 @@ class _Documents:
         self._name = storable(item.path) if item.path else "stdin"
         self._paths.append(os.fspath(item.path) if item.path else "")
         self._statuses.append(status_of(item.status))
-        if item.line is not None:
-            self._skips.read.add(name_of_file(item))
 
     def finish(self, found: list[Features]) -> Described:
         """Return the columns, given what was computed from the texts."""

@@ -1,6 +1,7 @@
 """What is read: documents, what is skipped, and what tells how to read a file."""
 
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,14 +30,22 @@ class Document(NamedTuple):
     """The encoding of its file, if that is a guess, for the first document of the file."""
 
 
-class Opened(NamedTuple):
-    """What is open: a file or a stream."""
+class Found(NamedTuple):
+    """A file to read, or standard input."""
 
-    name: str
-    path: Path | None = None
-    """The file; None for standard input."""
+    path: Path | None
+    """None for standard input."""
     status: os.stat_result | None = None
-    """The status of the file when it was opened; None for standard input."""
+
+    @property
+    def name(self) -> str:
+        """The path, as it begins the names of records without an id."""
+        return storable(self.path) if self.path else "stdin"
+
+    @property
+    def size(self) -> int | None:
+        """Size on disk in bytes; None for standard input, pipes and devices."""
+        return self.status.st_size if self.status and stat.S_ISREG(self.status.st_mode) else None
 
 
 class Skip(NamedTuple):

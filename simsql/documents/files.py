@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
+from simsql.documents.compression import READ_ERRORS
 from simsql.documents.decoding import UnfitError
-from simsql.documents.document import Skip, printable, storable
+from simsql.documents.document import Found, Skip, printable, storable
 from simsql.documents.output import Outputs, identify
 from simsql.errors import UsageError
 
@@ -77,19 +78,6 @@ class Selection:
 VISIBLE = Selection()
 
 
-class Found(NamedTuple):
-    """A file to read, or standard input."""
-
-    path: Path | None
-    """None for standard input."""
-    status: os.stat_result | None = None
-
-    @property
-    def size(self) -> int | None:
-        """Size on disk in bytes; None for standard input, pipes and devices."""
-        return self.status.st_size if self.status and stat.S_ISREG(self.status.st_mode) else None
-
-
 class InputFiles:
     """The files that arguments lead to, in order; iterate over it as often as you like.
 
@@ -147,7 +135,7 @@ class InputFiles:
             try:
                 status = argument.stat()
             except OSError as error:
-                yield unreadable(storable(argument), error)
+                yield skip_of(storable(argument), error)
                 continue
             if stat.S_ISDIR(status.st_mode):
                 yield from self._walk(argument, real, seen)
@@ -161,7 +149,7 @@ class InputFiles:
         try:
             stack.append((root, real_root, (), _names_in(root)))
         except OSError as error:
-            yield unreadable(storable(root), error)
+            yield skip_of(storable(root), error)
         while stack:
             folder, real_folder, above, names = stack[-1]
             name = next(names, None)
@@ -179,32 +167,40 @@ class InputFiles:
                     continue  # its turn comes
                 if len(self._arguments) > 1 and not against:
                     seen.add(real)
-                if is_folder and not against:
+                if against:
+                    raise against
+                if is_folder:
                     stack.append((path, real, parts, _names_in(path)))
                     continue
-            except OSError as error:
-                yield unreadable(storable(path), error)
+                check_regular(status.st_mode)
+            except (OSError, UnfitError) as error:
+                yield skip_of(storable(path), error)
                 continue
-            if against := against or special(status.st_mode):
-                yield Skip(printable(storable(path)), against.reason, against.detail)
-            elif not self._outputs.covers(path, status):
+            if not self._outputs.covers(path, status):
                 yield Found(path, status)
 
 
-def special(mode: int) -> UnfitError | None:
-    """Return the error for anything but a regular file inside a folder."""
-    if stat.S_ISREG(mode):
-        return None
+def check_regular(mode: int) -> None:
+    """Raise UnfitError for anything but a regular file inside a folder."""
     if stat.S_ISLNK(mode):
-        return UnfitError("link", "symbolic links inside folders are not followed: name the link to read it")
-    return UnfitError("special file", "pipes, sockets and devices inside folders are not read")
+        raise UnfitError("link", "symbolic links inside folders are not followed: name the link to read it")
+    if not stat.S_ISREG(mode):
+        raise UnfitError("special file", "pipes, sockets and devices inside folders are not read")
 
 
-def unreadable(name: str, error: Exception) -> Skip:
-    """Return the skip of a file that could not be read, or not to its end.
+FAILURES = (*READ_ERRORS, UnfitError, UnicodeError)
+"""Errors of reading a file. The codecs of domain names and the like know no error handlers."""
+
+
+def skip_of(name: str, error: Exception, encoding: str = "") -> Skip:
+    """Return the skip of a file that could not be read, or not to its end, because of one of `FAILURES`.
 
     Raises the error if that is not the fault of the file: too many others are open.
     """
+    if isinstance(error, UnfitError):
+        return Skip(printable(name), error.reason, error.detail)
+    if isinstance(error, UnicodeError):
+        return Skip(printable(name), f"not {encoding}", printable(str(error)))
     if isinstance(error, OSError) and error.errno is not None:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise error

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from simsql.documents import formats
-from simsql.documents.compression import READ_ERRORS, find_compression, is_named_compressed
-from simsql.documents.decoding import DETECT, Stream, UnfitError
-from simsql.documents.document import Document, Layout, Opened, Skip, printable, storable
-from simsql.documents.files import Found, special, unreadable
+from simsql.documents.compression import find_compression, is_named_compressed
+from simsql.documents.decoding import DETECT, Stream
+from simsql.documents.document import Document, Found, Layout, Skip
+from simsql.documents.files import FAILURES, check_regular, skip_of
 from simsql.documents.formats import Format, Target
 from simsql.documents.formats.lines import LINES
 from simsql.documents.formats.stream import STREAM
@@ -69,52 +69,40 @@ class FileReader:
     def read(self, found: Found) -> Iterator[Document | Skip]:
         """Yield the documents of a file or of standard input, and what is skipped."""
         before = self.bytes_done
-        yield from self._open(found, format_of(found, self.layout))
+        yield from self._read(found)
         if found.size is not None:  # a binary file counts in full although only its start was looked at
             self.bytes_done = before + found.size
 
-    def _open(self, found: Found, format_: Format) -> Iterator[Document | Skip]:
-        if found.path is None:
-            assert self._stdin is not None  # noqa: S101 - checked when the reader was made
-            yield from self._decode(self._stdin, Opened("stdin"), format_)
-            return
-        try:
-            file = open_at_once(found.path) if found.size is not None else found.path.open("rb", buffering=0)
-        except OSError as error:
-            yield unreadable(storable(found.path), error)
-            return
-        with file:
-            # Before anything is read: another file may take the name at any moment.
-            status = os.fstat(file.fileno())
-            if found.size is not None and (against := special(status.st_mode)):
-                yield Skip(printable(storable(found.path)), against.reason, against.detail)
-                return
-            yield from self._decode(file, Opened(storable(found.path), found.path, status), format_)
+    def _read(self, found: Found) -> Iterator[Document | Skip]:
+        layout, guess = self.layout, None
+        format_ = format_of(found, layout)
+        with ExitStack() as files:
+            try:
+                file: Any = self._stdin
+                if found.path:
+                    # Another file may take the name at any moment.
+                    is_file = found.size is not None
+                    file = open_at_once(found.path) if is_file else found.path.open("rb", buffering=0)
+                    status = os.fstat(files.enter_context(file).fileno())
+                    if is_file:
+                        check_regular(status.st_mode)
+                    found = found._replace(status=status)
+                stream = Stream(file, self._advance)
+                if format_.is_stream and (compression := find_compression(stream.sample())):
+                    stream = Stream(compression.read(stream))
+                if layout.encoding == DETECT and format_.is_text:
+                    layout = layout.of_file(stream.sample)
+                    guess = None if layout.encoding == "utf-8" else layout.encoding
+                for item in format_.read(stream, found, layout):
+                    if guess and isinstance(item, Document):
+                        item, guess = item._replace(guess=guess), None  # noqa: PLW2901
+                    yield item
+                    del item  # a long document is not kept while the next one is read
+            except FAILURES as error:
+                yield skip_of(found.name, error, layout.encoding)
 
     def _advance(self, size: int) -> None:
         self.bytes_done += size
-
-    def _decode(self, file: Any, opened: Opened, format_: Format) -> Iterator[Document | Skip]:
-        stream = Stream(file, self._advance)
-        layout, guess = self.layout, None
-        try:
-            if format_.is_stream and (compression := find_compression(stream.sample())):
-                stream = Stream(compression.read(stream))
-            if layout.encoding == DETECT and format_.is_text:
-                layout = layout.of_file(stream.sample)
-                guess = None if layout.encoding == "utf-8" else layout.encoding
-            for item in format_.read(stream, opened, layout):
-                if guess and isinstance(item, Document):
-                    item, guess = item._replace(guess=guess), None  # noqa: PLW2901
-                yield item
-                del item  # a long document is not kept while the next one is read
-        except READ_ERRORS as error:
-            yield unreadable(opened.name, error)
-        except UnfitError as unfit:
-            yield Skip(printable(opened.name), unfit.reason, unfit.detail)
-        except UnicodeError as error:
-            # The codecs of domain names and the like know no error handlers.
-            yield Skip(printable(opened.name), f"not {layout.encoding}", printable(str(error)))
 
 
 def open_at_once(path: Path) -> IO[bytes]:
@@ -152,9 +140,6 @@ def copy_file(
                 target.write(data)
     except BrokenPipeError:  # of what takes the copy
         raise
-    except (UnfitError, UnicodeError) as error:
-        detail = error.detail if isinstance(error, UnfitError) else str(error)
-        raise SimsqlError(f"{printable(name)} cannot be copied: {printable(detail)}") from error
-    except READ_ERRORS as error:
-        skip = unreadable(name, error)
+    except FAILURES as error:
+        skip = skip_of(name, error, layout.encoding)
         raise SimsqlError(f"{skip.place} cannot be copied: {skip.detail}") from error

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simsql.documents.compression import is_named_compressed
-from simsql.documents.document import Document, Layout, Skip
-from simsql.documents.files import Found
+from simsql.documents.document import Document, Found, Layout, Skip
 from simsql.documents.opening import FileReader, format_of
 
 PART = 1 << 21

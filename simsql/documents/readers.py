@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from simsql.documents.decoding import DETECT, Stream, UnfitError, decode_text
-from simsql.documents.document import Document, Layout, Skip, printable, storable
-from simsql.documents.files import VISIBLE, Found, InputFiles, Selection
+from simsql.documents.document import Document, Found, Layout, Skip, printable, storable
+from simsql.documents.files import VISIBLE, InputFiles, Selection
 from simsql.documents.formats import Format
 from simsql.documents.opening import FileReader, format_of
 from simsql.documents.output import Outputs
 from simsql.documents.parts import Part, split
-from simsql.documents.reports import Report, SkipCount, name_of_file, name_paths
+from simsql.documents.reports import Report, SkipCount, name_paths
 from simsql.errors import SimsqlError, UsageError
 
 _USUAL = Layout()
@@ -31,7 +31,6 @@ class DocumentReader:
         layout: The fields and the encoding of the files. A document above its limit is skipped, and never held in
             memory.
         stdin: The stream for `-`. It is not closed.
-        lines: Whether each line of a text, and of standard input, pipes and devices, is a document.
         selection: The files to read inside folders; by default, all that are not hidden.
         outputs: The files that the run writes. They are left out of folders.
 
@@ -48,16 +47,15 @@ class DocumentReader:
         layout: Layout = _USUAL,
         *,
         selection: Selection = VISIBLE,
-        lines: bool = False,
         stdin: BinaryIO | None = None,
         outputs: Outputs | None = None,
     ) -> None:
         if "" in paths:  # of a variable that is not set: Path would take it for this folder
             raise UsageError("a path is empty: name a file or a folder")
-        self._layout = replace(layout, encoding=_known_encoding(layout.encoding), lines=lines or layout.lines)
+        self._layout = replace(layout, encoding=_known_encoding(layout.encoding))
         named = {"stdin" if str(path) == "-" else printable(storable(Path(path))) for path in paths}
         self.skips = SkipCount(named)
-        """What `documents` has skipped. What is skipped and read in `parts` has to be added."""
+        """What `documents` has skipped and read. What is in `parts` has to be added."""
         self._paths = paths
         self._file_reader = FileReader(self._layout, stdin=stdin)
         arguments = [None if str(path) == "-" else Path(path) for path in paths]
@@ -92,18 +90,14 @@ class DocumentReader:
 
     def documents(self, report: Report) -> Iterator[Document]:
         """Yield the documents, count the skips, and report the bytes read."""
-        path: object = self
-        for item in self:
-            report(self.bytes_done)
-            if isinstance(item, Document):
-                self.skips.add_guess(item)
-                if item.line is not None and item.path is not path:
-                    path = item.path
-                    self.skips.read.add(name_of_file(item))
+
+        def reported() -> Iterator[Document | Skip]:
+            for item in self:
+                report(self.bytes_done)
                 yield item
-            else:
-                self.skips.add(item)
-            del item  # a long document is not kept while the next one is read
+                del item  # a long document is not kept while the next one is read
+
+        return self.skips.documents(reported())
 
     def nothing_found(self) -> str:
         """Return the error message for files without documents."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from simsql.documents.decoding import UnfitError
-from simsql.documents.document import Document, Layout, Opened, Skip, printable, storable
+from simsql.documents.document import Document, Found, Layout, Skip, printable, storable
 
 _NAMES = 8  # that a message lists
 Record = tuple[str, str, str | None]
@@ -13,13 +13,13 @@ Record = tuple[str, str, str | None]
 
 
 def read_each(
-    items: Iterable[tuple[int, Any]], opened: Opened, parse: Callable[[Any], Record | None]
+    items: Iterable[tuple[int, Any]], found: Found, parse: Callable[[Any], Record | None]
 ) -> Iterator[Document | Skip]:
     """Yield the document in each item, given the number of its line. Skip single ones that are unfit.
 
     An item may be an UnfitError. `parse` returns the record in any other, None without one, or raises UnfitError.
     """
-    name, path, status = opened
+    name, path, status = found.name, found.path, found.status
     shown = printable(name)
     for number, item in items:
         try:

@@ -1,7 +1,7 @@
 """What a job reports: how far its stages are, and the documents that it skips."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -55,13 +55,24 @@ class SkipCount:
         if self.by_reason[skip.reason] <= _EXAMPLES:
             self.examples.append(skip)
 
-    def add_guess(self, document: Document) -> None:
-        """Count the file of a document, if this is its first one and the encoding is a guess."""
-        if document.guess:
-            self.guesses[document.guess] += 1
+    def documents(self, items: Iterable[Document | Skip]) -> Iterator[Document]:
+        """Yield the documents among the items, and count the others."""
+        path: object = self
+        for item in items:
+            if isinstance(item, Skip):
+                self.add(item)
+                continue
+            if item.guess:
+                self.guesses[item.guess] += 1
+            if item.line is not None and item.path is not path:
+                path = item.path
+                self.read.add(name_of_file(item))
+            yield item
+            del item  # a long document is not kept while the next one is read
 
     def add_all(self, later: "SkipCount") -> None:
-        """Count the skips that another one has counted."""
+        """Count what another one has counted."""
+        self.read |= later.read
         left = {reason: _EXAMPLES - self.by_reason[reason] for reason in later.by_reason}
         for skip in later.examples:
             if left[skip.reason] > 0:

@@ -19,44 +19,11 @@ _NEVER_TEXT = ("script", "style", "noscript", "template", "svg", "math", "iframe
 # trafilatura replaces them by "head".
 _HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6", "head"}
 # Inline elements, which may be inside a word; trafilatura replaces some of them by "hi", "ref" and "del".
-_INLINE = frozenset(
-    [
-        "a",
-        "abbr",
-        "acronym",
-        "b",
-        "bdi",
-        "bdo",
-        "big",
-        "cite",
-        "code",
-        "data",
-        "del",
-        "dfn",
-        "em",
-        "font",
-        "hi",
-        "i",
-        "ins",
-        "kbd",
-        "mark",
-        "q",
-        "ref",
-        "s",
-        "samp",
-        "small",
-        "span",
-        "strike",
-        "strong",
-        "sub",
-        "sup",
-        "time",
-        "tt",
-        "u",
-        "var",
-        "wbr",
-    ]
-)
+_INLINE = {
+    *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "hi"),
+    *("i", "ins", "kbd", "mark", "q", "ref", "s", "samp", "small", "span", "strike", "strong", "sub", "sup"),
+    *("time", "tt", "u", "var", "wbr"),
+}
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),

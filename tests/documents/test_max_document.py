@@ -38,7 +38,7 @@ def test_the_rest_of_a_long_document_is_not_held(tmp_path, name, quote):
         for _ in range(40):
             file.write(b"a text, " * (1 << 17))
         file.write(end.encode())
-    reader = DocumentReader([tmp_path], Layout(max_document=1 << 20), lines=name == "a.lines")
+    reader = DocumentReader([tmp_path], Layout(max_document=1 << 20, lines=name == "a.lines"))
     tracemalloc.start()
     try:
         found = list(reader)
@@ -58,7 +58,7 @@ def test_a_long_document_is_held_once(tmp_path, name):
         write(tmp_path / str(number) / name, written)
     tracemalloc.start()
     try:
-        for item in DocumentReader([tmp_path], lines=name == "a.lines"):
+        for item in DocumentReader([tmp_path], Layout(lines=name == "a.lines")):
             assert len(item.text) == len(text)
             del item
         assert tracemalloc.get_traced_memory()[1] < 2.5 * len(text)

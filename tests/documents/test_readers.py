@@ -19,8 +19,8 @@ from reading import COMPRESSORS, from_stdin, one_skip, read, skips, texts, write
 
 from simsql.documents import Document, DocumentReader, Layout, Skip
 from simsql.documents.decoding import SAMPLE
-from simsql.documents.document import printable, storable
-from simsql.documents.files import Found, Selection
+from simsql.documents.document import Found, printable, storable
+from simsql.documents.files import Selection
 from simsql.documents.opening import FileReader
 from simsql.errors import UsageError
 

@@ -178,7 +178,7 @@ def test_a_text_is_read_as_it_is(tmp_path_factory, records, encoding, compressio
             for number, line in enumerate(expected, 1)
         ] or ([] if mark else [("empty", str(path))])
     with mock.patch.object(decoding, "_CHUNK", chunk):
-        found = list(DocumentReader([path], Layout(encoding=name, max_document=limit), lines=lines))
+        found = list(DocumentReader([path], Layout(encoding=name, max_document=limit, lines=lines)))
     assert [item.text if isinstance(item, Document) else (item.reason, item.place) for item in found] == expected
 
 

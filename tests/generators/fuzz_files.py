@@ -10,6 +10,7 @@ import lzma
 import pickle
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -198,7 +199,7 @@ def plain_items(items: list[Document | Skip]) -> list[object]:
 
 def read_both(path: Path, layout: Layout, *, lines: bool = False, size: int = 1 << 21) -> list[Document | Skip]:
     """What is read, from the beginning, and in parts of a size as other processes would."""
-    reader = DocumentReader([path], layout, lines=lines)
+    reader = DocumentReader([path], replace(layout, lines=lines))
     found = list(reader)
     with mock.patch.object(parts, "PART", size), mock.patch.object(parts, "_FILE", 1):
         items = [item for part in list(reader.parts()) for item in pickle.loads(pickle.dumps(part)).read()]

@@ -88,7 +88,6 @@ class FileSource(Source):
             done += found.size
             report(done)
             self.reader.skips.add_all(found.skips)
-            self.reader.skips.read |= found.skips.read
             self.wordless.add_all(found.wordless)
             if len(found.columns.line):
                 yield found._replace(columns=found.columns._replace(file=found.columns.file + files))

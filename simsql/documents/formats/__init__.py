@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Protocol
 
 from simsql.documents.decoding import Stream
-from simsql.documents.document import Document, Layout, Opened, Skip, printable
+from simsql.documents.document import Document, Found, Layout, Skip, printable
 
 
 class Target(Protocol):
@@ -36,7 +36,7 @@ class Format(Protocol):
         return ending in self.endings and not layout.pictures
 
     @abstractmethod
-    def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
+    def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
         """Yield a `Document` for every text and a `Skip` for everything that cannot be used.
 
         Raises UnfitError if nothing of the file can be used, and failures of reading itself
@@ -57,13 +57,13 @@ class OneText(Format):
     is_records = False
 
     @abstractmethod
-    def text(self, stream: Stream, opened: Opened, layout: Layout) -> str:
+    def text(self, stream: Stream, found: Found, layout: Layout) -> str:
         """Return the text of a file. Raise UnfitError if it has none."""
 
-    def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
+    def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
         """Yield a file as one document."""
-        text = self.text(stream, opened, layout)
-        yield Document(opened.name, text, printable(opened.name), path=opened.path, status=opened.status)
+        text = self.text(stream, found, layout)
+        yield Document(found.name, text, printable(found.name), path=found.path, status=found.status)
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:  # noqa: ARG002
         """Raise ChangedError: the file had records when it was read."""
@@ -77,9 +77,9 @@ class ByContent(Format):
     def find(self, stream: Stream, layout: Layout) -> Format:
         """Return the format of a file."""
 
-    def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
+    def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
         """Yield what is in the file."""
-        return self.find(stream, layout).read(stream, opened, layout)
+        return self.find(stream, layout).read(stream, found, layout)
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
         """Copy the other records."""

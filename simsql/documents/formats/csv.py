@@ -1,11 +1,12 @@
 """Read and copy tables: CSV and TSV."""
 
 import csv
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from simsql.documents.decoding import UNDECODABLE, RecordBytes, Stream, UnfitError, too_long, undecodable
-from simsql.documents.document import Document, Layout, Opened, Skip, printable
+from simsql.documents.document import Document, Found, Layout, Skip, printable
 from simsql.documents.formats import Format, Target, copy_pieces
 from simsql.documents.output_formats import DELIMITERS
 from simsql.documents.records import (
@@ -35,7 +36,7 @@ class Table(Format):
         self.endings = (ending,)
         self.delimiter = delimiter
 
-    def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
+    def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the text column of each row. Skip single rows that are unfit."""
         rows = Rows(RecordBytes(stream, layout.encoding), self.delimiter, layout.max_document)
         header = next((row for _, row in rows if row), None)
@@ -57,7 +58,7 @@ class Table(Format):
             value = None if value_column is None else name_of(row[value_column])
             return identity, spell_fingerprint(text, layout) if layout.fingerprints else text, value
 
-        return read_each(rows, opened, parse)
+        return read_each(rows, found, parse)
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
         """Copy all other rows byte for byte."""
@@ -179,25 +180,20 @@ def _iter_lines(data: RecordBytes, limit: int) -> Iterator[bytes]:
 BEFORE_FIELD, _WITHOUT_QUOTES, IN_QUOTES, _BEHIND_QUOTE, _REFUSED = range(5)
 
 
-def pass_over_fields(text: str, delimiter: str, state: int) -> int:
-    """Return the state of a row at the end of a text, as the csv module reads it."""
-    place = 0
-    while place < len(text):
+def pass_over_fields(line: str, delimiter: str, state: int) -> int:
+    """Return the state of a row at the end of a line, or of a part of one, as the csv module reads it."""
+    for match in re.finditer(f'"|{delimiter}|[^"{delimiter}\r\n]+', line):
+        part = match[0]
         if state == IN_QUOTES:
-            place = text.find('"', place) + 1
-            if not place:
-                return state
-            state = _BEHIND_QUOTE
-        elif text[place] == '"' and state in (BEFORE_FIELD, _BEHIND_QUOTE):
-            place += 1
+            state = _BEHIND_QUOTE if part == '"' else IN_QUOTES
+        elif part == '"' and state in (BEFORE_FIELD, _BEHIND_QUOTE):
             state = IN_QUOTES
-        elif state == _REFUSED or (state == _BEHIND_QUOTE and text[place] not in (delimiter, "\r", "\n")):
+        elif state != _REFUSED and part == delimiter:
+            state = BEFORE_FIELD
+        elif state in (_BEHIND_QUOTE, _REFUSED):
             return _REFUSED
         else:
-            place = text.find(delimiter + '"', place) + 1
-            if not place:
-                return BEFORE_FIELD if text.endswith(delimiter) else _WITHOUT_QUOTES
-            state = BEFORE_FIELD
+            state = _WITHOUT_QUOTES
     return state
 
 

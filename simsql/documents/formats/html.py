@@ -1,7 +1,7 @@
 """Read the main content of web pages, instead of their source."""
 
 from simsql.documents.decoding import Stream, UnfitError, check_bytes, read_document
-from simsql.documents.document import Layout, Opened
+from simsql.documents.document import Found, Layout
 from simsql.documents.formats import OneText
 
 
@@ -15,7 +15,7 @@ class Html(OneText):
         """Return whether the main content of such a file is wanted."""
         return layout.main_content and super().suits(ending, layout)
 
-    def text(self, stream: Stream, opened: Opened, layout: Layout) -> str:  # noqa: ARG002
+    def text(self, stream: Stream, found: Found, layout: Layout) -> str:  # noqa: ARG002
         """Return the title, the headings and the main content of a page."""
         from simsql.fingerprint import html_parts  # noqa: PLC0415 - it takes longer to import than a short run
 

@@ -15,7 +15,7 @@ from simsql.documents.decoding import (
     check_start,
     too_long,
 )
-from simsql.documents.document import Document, Layout, Opened, Skip
+from simsql.documents.document import Document, Found, Layout, Skip
 from simsql.documents.formats import ByContent, Format, Target, copy_pieces
 from simsql.documents.formats.lines import Lines
 from simsql.documents.formats.text import TEXT
@@ -57,11 +57,11 @@ class JsonArray(Format):
     endings = ()
     is_records = True
 
-    def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
+    def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the text field of each object."""
         data = RecordBytes(stream, layout.encoding)
         elements = enumerate(_elements(data, layout.max_document), 1)
-        return read_each(elements, opened, partial(self._parse, layout))
+        return read_each(elements, found, partial(self._parse, layout))
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
         """Copy all other elements. Their values stay, and the white space between them does not."""

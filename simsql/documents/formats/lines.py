@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from simsql.documents.decoding import RecordBytes, Stream
-from simsql.documents.document import Document, Layout, Opened, Skip
+from simsql.documents.document import Document, Found, Layout, Skip
 from simsql.documents.formats import Format, Target, copy_pieces
 from simsql.documents.records import Record, read_each
 
@@ -19,11 +19,11 @@ class Lines(Format):
         """Return the record in a line; None for a line without one. Raise UnfitError for a bad one."""
         return "", line, None
 
-    def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
+    def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the document in each line."""
         data = RecordBytes(stream, layout.encoding)
         lines = enumerate(data.lines(layout.max_document), 1)
-        return read_each(lines, opened, partial(self.parse, layout))
+        return read_each(lines, found, partial(self.parse, layout))
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
         """Copy all other lines byte for byte."""

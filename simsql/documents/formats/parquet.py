@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simsql.documents.decoding import Stream, UnfitError, too_long
-from simsql.documents.document import Document, Layout, Opened, Skip, printable
+from simsql.documents.document import Document, Found, Layout, Skip, printable
 from simsql.documents.formats import ChangedError, Format, Target
 from simsql.documents.output import open_binary_output
 from simsql.documents.records import (
@@ -45,9 +45,9 @@ class Parquet(Format):
     is_records = True
     is_text = is_stream = False
 
-    def read(self, stream: Stream, opened: Opened, layout: Layout) -> Iterator[Document | Skip]:
+    def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the text column of each row. Skip unfit rows, and the rest of a damaged row group."""
-        shown = printable(opened.name)
+        shown = printable(found.name)
         table = _Table(stream, layout)
         end = 0
         for group in table.groups:
@@ -56,7 +56,7 @@ class Parquet(Format):
                 for batch in table.batches(group, table.columns):
                     if number + batch.num_rows > end:
                         break
-                    yield from table.documents(batch, number, opened)
+                    yield from table.documents(batch, number, found)
                     number += batch.num_rows
                     del batch
                 else:
@@ -145,7 +145,7 @@ class _Table:
             at_once, row_groups=[number], columns=columns, use_threads=False
         )
 
-    def documents(self, batch: Any, number: int, opened: Opened) -> Iterator[Document | Skip]:
+    def documents(self, batch: Any, number: int, found: Found) -> Iterator[Document | Skip]:
         """Yield the documents in a batch, which has so many rows before it."""
         layout = self._layout
         texts = _texts(self._arrow, batch.column(layout.text_field))
@@ -153,7 +153,7 @@ class _Table:
         ids = nothing if self._identity is None else _names(self._arrow, batch.column(layout.id_field))
         values = nothing if self._value is None else _names(self._arrow, batch.column(layout.value_field))
         rows = enumerate(zip(ids, texts, values, strict=True), number + 1)
-        return read_each(rows, opened, lambda row: (row[0] or "", _fit(row[1], layout), row[2]))
+        return read_each(rows, found, lambda row: (row[0] or "", _fit(row[1], layout), row[2]))
 
     def writing(self, target: Target) -> AbstractContextManager[Any]:
         """Return a writer for the same columns, in a context."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simsql.documents.decoding import Stream, UnfitError, read_document
-from simsql.documents.document import Layout, Opened
+from simsql.documents.document import Found, Layout
 from simsql.documents.formats import OneText
 from simsql.documents.kinds import find_kind
 from simsql.errors import missing_package
@@ -38,9 +38,9 @@ class Picture(OneText):
         """Return whether pictures are wanted."""
         return layout.pictures
 
-    def text(self, stream: Stream, opened: Opened, layout: Layout) -> str:
+    def text(self, stream: Stream, found: Found, layout: Layout) -> str:
         """Return what is compared of a picture."""
-        _check_kind(stream, opened)
+        _check_kind(stream, found)
         with _decode(bytes(read_document(stream, layout.max_document))) as decoded:
             return _spell(*decoded)
 
@@ -59,8 +59,8 @@ def show_picture(path: Path, text: str) -> str | None:
     return f"data:image/jpeg;base64,{b64encode(file.getvalue()).decode()}"
 
 
-def _check_kind(stream: Stream, opened: Opened) -> None:
-    if opened.status is None or not stat.S_ISREG(opened.status.st_mode):
+def _check_kind(stream: Stream, found: Found) -> None:
+    if found.status is None or not stat.S_ISREG(found.status.st_mode):
         raise UnfitError("special file", "pictures are only read from files")
     sample = stream.sample()
     if not sample:

@@ -1,7 +1,7 @@
 """Read plain texts, which are recognised by content and not by name."""
 
 from simsql.documents.decoding import Stream, decode_text
-from simsql.documents.document import Layout, Opened
+from simsql.documents.document import Found, Layout
 from simsql.documents.formats import OneText
 from simsql.documents.records import check_filled
 
@@ -11,7 +11,7 @@ class Text(OneText):
 
     endings = ()
 
-    def text(self, stream: Stream, opened: Opened, layout: Layout) -> str:  # noqa: ARG002
+    def text(self, stream: Stream, found: Found, layout: Layout) -> str:  # noqa: ARG002
         """Return all of a file."""
         text = decode_text(stream, layout.encoding, layout.max_document)
         check_filled(text)
