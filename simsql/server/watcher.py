@@ -9,7 +9,6 @@ Two facts come from locks (flock), never from process ids, which are reused and 
 - All processes of the server inherit its own lock, so the lock is free only when the last of them is gone.
 """
 
-import contextlib
 import fcntl
 import os
 import signal
@@ -95,19 +94,16 @@ def stop_server(data_folder: Path) -> None:
     immediate shutdown leaves processes behind.
     """
     for how in (signal.SIGINT, signal.SIGQUIT):  # fast, then immediate
-        told = None
+        told = False
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
             if not server_lives(data_folder):
-                if told and told.socket_folder != data_folder:
-                    with contextlib.suppress(OSError):  # not empty: then it is not only ours
-                        told.socket_folder.rmdir()
                 return
             # Only one that answers is told to stop: the pid of a dead one may be another program's by now.
             postmaster = read_postmaster(data_folder)
             if not told and postmaster and postmaster.accepts_connections():
                 _send(how, postmaster.pid, data_folder.stat())
-                told = postmaster
+                told = True
             time.sleep(0.01)
     raise TimeoutError(f"the server on {data_folder} did not stop")
 

@@ -14,7 +14,7 @@ from program import wait_until
 from psycopg import errors
 from servers import SETTINGS, find_programs
 
-from simsql.server.binaries import programs_within_reach, server_account
+from simsql.server.binaries import server_account
 from simsql.server.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -81,9 +81,9 @@ def test_pg_upgrade(storage, examine, mode):
         # It writes into the folder in which it runs.
         account.run(
             *("sh", "-c", 'cd "$1" && shift && "$@"', "sh", str(new.data_folder)),
-            programs_within_reach(new.bin_folder, account) / "pg_upgrade",
-            *("-b", programs_within_reach(cluster.bin_folder, account)),
-            *("-B", programs_within_reach(new.bin_folder, account)),
+            new.bin_folder / "pg_upgrade",
+            *("-b", cluster.bin_folder),
+            *("-B", new.bin_folder),
             *("-d", cluster.data_folder, "-D", new.data_folder, "-U", "postgres", "-s", new.data_folder, mode),
         )
         with running(new), session(new) as connection:

@@ -10,7 +10,7 @@ import psycopg
 from servers import SETTINGS, Program, memory
 
 from simsql.database import install_schema, open_engine
-from simsql.server.binaries import programs_within_reach, server_account
+from simsql.server.binaries import server_account
 from simsql.server.postgres_server import PostgresServer
 
 
@@ -53,4 +53,4 @@ def session(cluster: PostgresServer) -> psycopg.Connection:
 def run_as_owner(cluster: PostgresServer, program: str, *arguments: object) -> None:
     """Run a program of the server as the user that owns its data."""
     account = server_account(cluster.data_folder)
-    account.run(programs_within_reach(cluster.bin_folder, account) / program, *map(str, arguments))
+    account.run(cluster.bin_folder / program, *map(str, arguments))

@@ -10,7 +10,7 @@ from program import wait_until
 from servers import SETTINGS, Server
 from sqlalchemy import URL
 
-from simsql.server.binaries import programs_within_reach, server_account
+from simsql.server.binaries import server_account
 from simsql.server.postgres_server import PostgresServer
 
 
@@ -44,7 +44,7 @@ def run_standby(primary: Server) -> Iterator[Standby]:
     source = primary.cluster
     folder = source.data_folder.with_name("standby")
     account = server_account(source.data_folder)
-    program = programs_within_reach(source.bin_folder, account) / "pg_basebackup"
+    program = source.bin_folder / "pg_basebackup"
     folder.mkdir(mode=0o700)
     os.chown(folder, account.uid, account.gid)
     where = source.url().query
