@@ -20,7 +20,7 @@ GAOYA = "gaoya"
 GAOYA_MINHASH = "gaoya MinHash"
 DATASKETCH = "datasketch MinHash LSH"
 SIMHASH = "simhash (PyPI)"
-CALIBRATED = "cost model, calibrated"
+MODEL = "cost model"
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _near() -> Iterator[Bar]:
 
 BARS = [
     *_near(),
-    *(Bar("growth", f"distance {distance}: off by at most", CALIBRATED, 2) for distance in (3, 7, 10)),
+    *(Bar("growth", f"distance {distance}: off by at most", MODEL, 2) for distance in (3, 7, 10)),
     Bar("batch", "100,000 queries, distance 3", f"{SIMSQL}, near_many in SQL", 8),
     Bar("batch", "1,000,000 queries, distance 3", f"{SIMSQL}, through Python", 15),
     Bar("batch", "1,000,000 queries, distance 3", f"{SIMSQL}, near_many in SQL", 60),

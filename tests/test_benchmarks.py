@@ -70,11 +70,9 @@ def test_all_sections_run_and_every_bar_has_its_figure(
     assert "fsync: on" in shown
     assert "shared_buffers" in report.environment["settings"]
     assert list(options.folder.glob("simsql-benchmarks-*")) == []
-    # Sizes aside: this run is smaller, too small to calibrate the cost model.
+    # Sizes aside: this run is smaller.
     found = {(figure.section, without_numbers(figure.what), figure.system) for figure in report.figures}
-    expected = {
-        (bar.section, without_numbers(bar.what), bar.system) for bar in bars.BARS if bar.system != bars.CALIBRATED
-    }
+    expected = {(bar.section, without_numbers(bar.what), bar.system) for bar in bars.BARS}
     assert expected <= found
     judged = [verdict for figure in report.figures for verdict in bars.verdicts(report, figure)]
     assert judged

@@ -17,7 +17,7 @@ from simsql.database import (
     set_default_index,
     uninstall_schema,
 )
-from simsql.hamming import default_design, fewest_tables, find_matches, longest_prefix
+from simsql.hamming import default_design, find_matches
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, claim, clusters, near, near_many, pairs
 
 COLUMN = Table("article", MetaData(), Column("fingerprint", Fingerprint())).c.fingerprint
@@ -33,8 +33,6 @@ COLUMN = Table("article", MetaData(), Column("fingerprint", Fingerprint())).c.fi
         lambda distance: list(find_matches([1], [[2]], distance)),
         lambda distance: plan(1000, distance),
         lambda distance: default_design(1000, distance),
-        lambda distance: fewest_tables(0, distance),
-        lambda distance: longest_prefix(4, distance),
         lambda distance: IndexSpec("fingerprint", distance),
         lambda distance: SimhashIndex("fingerprint", distance=distance),
         lambda distance: near(COLUMN, 5, distance),

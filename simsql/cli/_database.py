@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 logging.getLogger("sqlalchemy.pool").addHandler(logging.NullHandler())
 
 
-_SCRATCH = "simsql_scratch"  # the name of a database of the embedded server that goes with its command
-
-
 @contextmanager
 def postgresql_errors(install: str = "simsql install") -> Iterator[None]:
     """Raise SimsqlError for errors of PostgreSQL or the driver.
@@ -70,11 +67,6 @@ class Connecting:
             return f"simsql install --server-dir {shlex.quote(str(self.server_dir))}"
         return "simsql install with the same --database" if self.database else "simsql install"
 
-    @property
-    def stays(self) -> bool:
-        """Whether the data of the database stays."""
-        return bool(self.url() or self.server_dir)
-
     def url(self) -> str | None:
         """Return the URL that the options or the environment choose; None for an embedded server."""
         if self.database and self.server_dir:
@@ -85,8 +77,8 @@ class Connecting:
         return url or None
 
     @contextmanager
-    def open(self, *, new: bool = False, scratch: bool = False) -> Iterator["Engine"]:
-        """Open the database. With `scratch`, open an empty one unless the data stays; it is dropped at the end.
+    def open(self, *, new: bool = False) -> Iterator["Engine"]:
+        """Open the database.
 
         Raises SimsqlError for errors of PostgreSQL and of the embedded server, and for a folder without a server
         unless `new`: it is probably misspelled.
@@ -107,12 +99,7 @@ class Connecting:
                 engine = open_engine(url, prepare=False)  # there may be a pooler
             else:
                 server = stack.enter_context(start_embedded(folder))
-                if scratch and not folder:
-                    server.drop(_SCRATCH)  # of a command that was killed
-                    stack.callback(server.drop, _SCRATCH)
-                    engine = open_engine(server.url(_SCRATCH))
-                else:
-                    engine = open_engine(server.url())
+                engine = open_engine(server.url())
             stack.callback(engine.dispose)
             event.listen(engine, "begin", _ask_for_codes)
             yield engine

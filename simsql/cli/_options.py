@@ -63,10 +63,6 @@ MEANINGS = {
     ),
     "--batch": Meaning("ROWS", "Read and write this many rows at a time (1 or more)"),
     "--blocks": Meaning("N", "Split the 64 bits into this many blocks (at most 64)", "-b"),
-    "--calibrate": Meaning(
-        None,
-        "Measure costs on the server first, with a million temporary fingerprints (up to minutes, 500 MB of disk)",
-    ),
     "--chart": Meaning("FILE", "Draw precision and recall over the distance to this SVG file"),
     "--check": Meaning(None, "Print only what needs attention, and exit with code 1 if anything does"),
     "--clean": Meaning(
@@ -83,9 +79,6 @@ MEANINGS = {
     "--disk": Meaning("SIZE", "Recommend only designs up to this size on disk: 500MB, 2GB (1GB is 1024MB)"),
     "--distance": Meaning("BITS", "Allow up to this many differing bits", "-d"),
     "--drop-indexes": Meaning(None, "Also drop all simhash indexes"),
-    "--documents": Meaning(
-        "N", "Estimate what each rule costs on a collection of this many documents (1 or more)"
-    ),
     "--drop-list": Meaning(
         "FILE", "Write the paths and ids of documents that a clean-up could drop, one per line"
     ),

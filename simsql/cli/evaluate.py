@@ -9,17 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from simsql.cli._app import command
-from simsql.cli._options import Printing, Reading, number_option, option, path_option, read_path, share_option
+from simsql.cli._options import Printing, Reading, option, path_option, read_path, share_option
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, print_skips
 from simsql.decide.rules import Rules
 from simsql.documents import STDOUT, Outputs, open_output, printable
 from simsql.documents.output_formats import Column, Format, print_rows
-from simsql.documents.spool import TextSpool
 from simsql.errors import SimsqlError, UsageError
 from simsql.evaluate.chart import Panel, draw_chart, rule_panels
-from simsql.evaluate.costs import Costs
-from simsql.evaluate.labelled_texts import MOST_DISTANCE, find_texts
+from simsql.evaluate.labelled_texts import find_texts
 from simsql.evaluate.labels import Labels, read_labels
 from simsql.evaluate.measures import Estimate, RuleFigures, best_rule
 from simsql.fingerprint import DEFAULT_RECIPE
@@ -43,11 +41,7 @@ _HEADINGS = (
     *(Column(name, "number") for name in ("precision", "95%", "recall", "95%", "F1", "95%")),
 )
 
-_COST_FIELDS = tuple(map(Column, ("candidates", "compared", "cpu_seconds")))
-_COST_HEADINGS = tuple(Column(name, "count") for name in ("candidates", "compared", "CPU seconds"))
-
 _Result = tuple[str, list[RuleFigures]]
-_Costs = dict[str, Costs]  # by the name of the recipe
 
 
 @command("evaluate")
@@ -71,7 +65,6 @@ def evaluate_command(
     recipe: Annotated[
         list[str] | None, option("--recipe", "; repeat it to compare several; by default words12-log-1")
     ] = None,
-    documents: Annotated[int | None, number_option("--documents", least=1)] = None,
     chart: Annotated[Path | None, path_option("--chart")] = None,
     printing: Printing,
     reading: Reading,
@@ -81,9 +74,7 @@ def evaluate_command(
 
     A pair has a label (near-duplicate, not or unsure) and its texts in text_a and text_b, or the ids of two
     documents in id_a and id_b. Print precision, recall and F1 with 95% intervals for each distance from 0 to 16,
-    without a check and with each similarity, and recommend one of these rules. With --documents, also print how
-    many pairs each rule finds near and compares in a collection of this size, and the processor time that takes:
-    the documents in the files are an example of the collection.
+    without a check and with each similarity, and recommend one of these rules.
     """
     names = dict.fromkeys(recipe or [DEFAULT_RECIPE.id])
     recipes = {printable(name): parse_recipe(name) or DEFAULT_RECIPE for name in names}
@@ -107,24 +98,10 @@ def evaluate_command(
             " recall needs at least one"
         )
     named = paths or []
-    if documents and not named:
-        raise UsageError("--documents needs an example of the collection: name files with documents after LABELS")
     similarities = sorted(set(similarity or _SIMILARITIES) - {0.0})  # 0 checks nothing
     stages = telling.stages()
-    with TextSpool() as example:
-        texts, skips = find_texts(
-            read.pairs,
-            named,
-            lambda: reading.open(named, outputs=outputs),
-            stages,
-            example.append if documents else None,
-        )
-        results = [(name, texts.measure(made_by, similarities)) for name, made_by in recipes.items()]
-        costs: _Costs = {}
-        if documents:
-            with stages.stage("estimate costs"):
-                for name, made_by in recipes.items():
-                    costs[name] = Costs(example, made_by, documents, MOST_DISTANCE)
+    texts, skips = find_texts(read.pairs, named, lambda: reading.open(named, outputs=outputs), stages)
+    results = [(name, texts.measure(made_by, similarities)) for name, made_by in recipes.items()]
     if chart:
         panels: list[Panel] = []
         for name, figures in results:
@@ -135,37 +112,23 @@ def evaluate_command(
     best = best_rule(rule for _, figures in results for rule in figures)
     advice = "\n".join(_advise(results, best, read))
     if printing.format is Format.TABLE:
-        _print_tables(results, costs)
+        _print_tables(results)
         print(f"\n{advice}")
     else:
-        fields = _FIELDS + _COST_FIELDS if costs else _FIELDS
-        print_rows(printing.format, fields, _rows(results, best, costs))
+        print_rows(printing.format, _FIELDS, _rows(results, best))
         telling.remark(advice)
     skips.check_read()
 
 
-def _rows(results: Sequence[_Result], best: RuleFigures | None, costs: _Costs) -> Iterator[Sequence[Any]]:
+def _rows(results: Sequence[_Result], best: RuleFigures | None) -> Iterator[Sequence[Any]]:
     for name, figures in results:
         for rule in figures:
             exact = (*rule.precision, *rule.recall, *rule.f1)
             estimates = (None if figure is None else round(figure, 6) for figure in exact)
-            row = name, rule.distance, rule.similarity, rule.found, *estimates, rule is best
-            yield row + _cost_cells(name, rule, costs)
+            yield name, rule.distance, rule.similarity, rule.found, *estimates, rule is best
 
 
-def _cost_cells(name: str, rule: RuleFigures, costs: _Costs) -> tuple[float | None, ...]:
-    if not costs:
-        return ()
-    return tuple(map(_three_digits, costs[name].of_rule(rule.distance, rule.similarity)))
-
-
-def _three_digits(number: float | None) -> float | None:
-    rounded = None if number is None else float(f"{number:.3g}")
-    return int(rounded) if rounded is not None and rounded.is_integer() else rounded
-
-
-def _print_tables(results: Sequence[_Result], costs: _Costs) -> None:
-    headings = _HEADINGS + _COST_HEADINGS if costs else _HEADINGS
+def _print_tables(results: Sequence[_Result]) -> None:
     first = True
     for name, figures in results:
         for least in dict.fromkeys(rule.similarity for rule in figures):
@@ -173,12 +136,12 @@ def _print_tables(results: Sequence[_Result], costs: _Costs) -> None:
             print(f"{'' if first else chr(10)}{name}, {heading}")
             first = False
             rules = (rule for rule in figures if rule.similarity == least)
-            print_rows(Format.TABLE, headings, (_cells(name, rule, costs) for rule in rules))
+            print_rows(Format.TABLE, _HEADINGS, map(_cells, rules))
 
 
-def _cells(name: str, rule: RuleFigures, costs: _Costs) -> Sequence[Any]:
+def _cells(rule: RuleFigures) -> Sequence[Any]:
     shown = [cell for estimate in (rule.precision, rule.recall, rule.f1) for cell in _show(estimate)]
-    return str(rule.distance), rule.found, *shown, *_cost_cells(name, rule, costs)
+    return str(rule.distance), rule.found, *shown
 
 
 def _show(estimate: Estimate) -> tuple[str | None, str | None]:

@@ -1,11 +1,7 @@
 """`simsql plan` and `simsql stats`: what searches cost, by design and by the skew of the fingerprints."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated
-
-from rich.console import Console
-from rich.table import Table
 
 from simsql.cli._app import command
 from simsql.cli._database import Listing
@@ -21,7 +17,7 @@ from simsql.cli._options import (
 )
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import SimsqlError, UsageError
-from simsql.hamming import Choice, Costs, Plan, plan
+from simsql.hamming import Choice, Plan, plan
 
 if TYPE_CHECKING:
     from simsql.database.statistics import HotPrefix, Statistics
@@ -58,29 +54,22 @@ def plan_command(
         option("--like", ", and by default for as many"),
     ] = None,
     column: IndexedColumn = None,
-    calibrate: Annotated[bool, option("--calibrate")] = False,
     run: Listing,
 ) -> None:
     """Compare index designs.
 
     Print one row per design worth considering, from the fewest tables to the most: its blocks, lead blocks and
     inner blocks, the probes and candidates of one search, the disk space of the key tables, the expected times to
-    search and to add a row, and what it is best for. Only --like and --calibrate connect to a server. --like
-    reads a table, for figures that fit the skew of its fingerprints. --calibrate prints measured costs on stderr.
+    search and to add a row, and what it is best for. Only --like connects to a server: it reads a table, for
+    figures that fit the skew of its fingerprints.
     """
-    if not (calibrate or table) and run.is_given:
-        raise UsageError(
-            "--database and --server-dir are for reading a table and measuring costs: add --like or --calibrate"
-        )
+    if table is None and run.is_given:
+        raise UsageError("--database and --server-dir are for reading a table: add --like")
     if rows is None and table is None:
         raise UsageError("give the number of rows with --rows, or a table with --like")
     if column and table is None:
         raise UsageError("--column needs --like")
     room = None if disk is None else parse_size(disk, "--disk")
-    costs = Costs()
-    if calibrate:
-        costs = _calibrate(run)
-        _print_costs(costs, run.console)
     sample = None
     if table is not None:
         from simsql.database.statistics import sample_fingerprints  # noqa: PLC0415 - most plans need no database
@@ -91,33 +80,11 @@ def plan_command(
             run.remark("too few different fingerprints: the figures are for random ones")
         if rows is None:
             rows = stored
-    made = plan(rows or 0, distance, disk=room, costs=costs, sample=sample)
+    made = plan(rows or 0, distance, disk=room, sample=sample)
     _print_plan(run.format, made, room)
     if room is not None and made.within_disk is None:
         least = _format_size(min(choice.bytes for choice in made.choices))
         raise SimsqlError(f"no design fits into {_format_size(room)}: the smallest takes {least}")
-
-
-def _calibrate(run: Listing) -> Costs:
-    """Measure the server that the options or the environment choose, else the embedded one."""
-    from simsql.database import install_schema  # noqa: PLC0415
-    from simsql.database.calibrate import STEPS, measure_costs  # noqa: PLC0415
-
-    with run.open(scratch=True) as engine:
-        if not run.stays:
-            install_schema(engine)
-        with run.stages().stage("measuring the server", STEPS) as report:
-            return measure_costs(engine, report=report)
-
-
-def _print_costs(costs: Costs, console: Console) -> None:
-    names = "a search", "a probe", "a candidate", "a row of a scan", "a row added to a table"
-    table = Table(box=None, pad_edge=False)
-    for heading in ("microseconds", "measured", "built in"):
-        table.add_column(heading, justify="left" if heading == "microseconds" else "right")
-    for name, cost in zip(names, fields(Costs), strict=True):
-        table.add_row(name, *(f"{getattr(of, cost.name):.3g}" for of in (costs, Costs())))
-    console.print(table)
 
 
 def _print_plan(form: Format, made: Plan, room: int | None) -> None:

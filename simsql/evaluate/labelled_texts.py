@@ -40,18 +40,16 @@ def find_texts(
     paths: Sequence[str],
     open_reader: Callable[[], DocumentReader],
     stages: Stages,
-    keep: Callable[[str], None] | None = None,
 ) -> tuple[LabelledTexts, SkipCount]:
     """Look up the texts of pairs with ids in the documents of a reader, which is opened if it is needed.
 
-    `paths` are those of the reader. Also return what it has skipped. With `keep`, which gets the text of each
-    document, the documents are read in any case. Raises SimsqlError for ids that no document has, or several
-    have.
+    `paths` are those of the reader. Also return what it has skipped. Raises SimsqlError for ids that no document
+    has, or several have.
     """
     wanted = {name: pair.place for pair in reversed(pairs) for name in _ids_to_look_up(pair)}
     known: dict[str, str] = {}
     skips = SkipCount()
-    if wanted or keep:
+    if wanted:
         if not paths:
             place = next(pair.place for pair in pairs if list(_ids_to_look_up(pair)))
             raise SimsqlError(
@@ -62,8 +60,6 @@ def find_texts(
         with stages.stage("read", reader.bytes_total) as report:
             for item in reader.documents(report):
                 _add_wanted(known, item, wanted)
-                if keep:
-                    keep(item.text)
                 del item  # a long document is not kept while the next one is read
     if missing := [f"{printable(name)!r} ({place})" for name, place in wanted.items() if name not in known]:
         more = f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""

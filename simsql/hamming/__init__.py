@@ -5,7 +5,6 @@ Depends only on NumPy, not on a database. Fingerprints are unsigned 64-bit integ
 """
 
 from simsql.hamming._join import PairTask as PairTask
-from simsql.hamming._join import expected_seconds as expected_seconds
 from simsql.hamming.design import Costs as Costs
 from simsql.hamming.design import Design
 from simsql.hamming.match import find_matches
@@ -14,8 +13,6 @@ from simsql.hamming.pairs import find_clusters, find_pairs, hamming_distance
 from simsql.hamming.planner import Choice as Choice
 from simsql.hamming.planner import Plan as Plan
 from simsql.hamming.planner import default_design, plan
-from simsql.hamming.planner import fewest_tables as fewest_tables
-from simsql.hamming.planner import longest_prefix as longest_prefix
 from simsql.hamming.skew import PrefixSample as PrefixSample
 from simsql.hamming.tasks import pair_buckets as pair_buckets
 from simsql.hamming.tasks import pair_tasks as pair_tasks

@@ -120,7 +120,7 @@ class Join:
     @cached_property
     def _plan(self) -> _Plan:
         if self._blocks is None:
-            return _cheapest(self._keys, self._keys.size, self._distance)
+            return _cheapest(self._keys, self._distance)
         varying = _varying_bits(self._keys, _whole(self._keys.size))
         enough = self._distance < self._blocks <= varying.bit_count()
         return _Plan(_splitting(varying, self._blocks, self._distance) if enough else [], 0.0)
@@ -173,18 +173,12 @@ class Join:
         return {**self.__dict__, "_prepared": None}
 
 
-def expected_seconds(sample: Keys, keys: int, distance: int) -> float:
-    """Return the time of a join of a number of keys that are distributed as those of a sample."""
-    sample = np.sort(sample)
-    return _cheapest(sample, keys, distance).seconds if keys > 1 < sample.size and distance else 0.0
-
-
-def _cheapest(sample: Keys, keys: int, distance: int) -> _Plan:
-    """Return the cheapest way to join a number of keys that are distributed as those of a sample, or are these."""
-    varying = _varying_bits(sample, _whole(sample.size))
-    differing = _sample(sample, _whole(sample.size))
-    blocks, cost = _cheapest_blocks(_whole(keys), varying, differing, distance)
-    passes, cost = _cheapest_balls(keys, varying, differing, distance, cost)
+def _cheapest(keys: Keys, distance: int) -> _Plan:
+    """Return the cheapest way to join sorted keys."""
+    runs = _whole(keys.size)
+    varying, differing = _varying_bits(keys, runs), _sample(keys, runs)
+    blocks, cost = _cheapest_blocks(runs, varying, differing, distance)
+    passes, cost = _cheapest_balls(keys.size, varying, differing, distance, cost)
     return _Plan(passes or (_splitting(varying, blocks, distance) if blocks else []), cost / 1e9)
 
 

@@ -1,13 +1,7 @@
-"""Compare designs for a number of rows and a distance, by search time, write time and storage.
-
-`plan` compares designs that flip bits of the prefix. `fewest_tables` and `longest_prefix` answer the question
-of the paper (Manku, Jain, Das Sarma, WWW 2007, section 3.1.2), whose searches do not flip bits: how many tables a
-given prefix length requires.
-"""
+"""Compare designs for a number of rows and a distance, by search time, write time and storage."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -89,9 +83,9 @@ def plan(
     """Compare all designs of up to 128 tables for `rows` fingerprints searched at `distance` (0 to 64 bits).
 
     `disk` is the most bytes that an index may take: for the keys of all tables and their B-trees. `costs` are
-    those of your PostgreSQL server, which `simsql plan --calibrate` measures. Texts of one kind share bits, so
-    that some ranges contain many more keys than others: pass a `sample` of your fingerprints. Without one, the
-    figures assume random bits. Times are in microseconds, sizes in bytes.
+    those of a PostgreSQL server. Texts of one kind share bits, so that some ranges contain many more keys than
+    others: pass a `sample` of your fingerprints. Without one, the figures assume random bits. Times are in
+    microseconds, sizes in bytes.
 
     Raises ValueError for `rows` outside 0..2**64, `distance` outside 0..64 or `disk` below 0.
     """
@@ -184,84 +178,3 @@ def _choice(design: Design, rows: int, distance: int, costs: Costs, sample: Pref
         write_us=design.write_us(costs),
         bytes=round(KEY_BYTES * rows * design.tables),
     )
-
-
-@dataclass(frozen=True)
-class Nesting:
-    """Tables as in the paper: `blocks[0]` blocks of all bits, `blocks[1]` blocks of the bits outside the lead, ...
-
-    Up to `distance` differing bits fall into at most `distance` blocks. All other blocks lead, so searches in
-    `comb(blocks[0], distance) * comb(blocks[1], distance) * ...` tables flip no bits. `prefix_bits` is the length
-    of the shortest prefix.
-    """
-
-    distance: int
-    blocks: tuple[int, ...]
-    tables: int
-    prefix_bits: int
-
-    @property
-    def design(self) -> Design | None:
-        """The design with these tables.
-
-        None if simsql does not support it: an index has up to 128 tables, and one or two levels of blocks, with
-        one lead block on the second level.
-        """
-        outer, inner = self.blocks[:1], self.blocks[1:]
-        if not (outer and self.distance and self.tables <= TABLES_AT_MOST):
-            return None
-        lead = outer[0] - self.distance
-        if not inner:
-            return Design(outer[0], lead)
-        return Design(outer[0], lead, inner[0]) if inner == (self.distance + 1,) else None
-
-
-def fewest_tables(prefix_bits: int, distance: int, width: int = FINGERPRINT_BITS) -> Nesting:
-    """Return the fewest tables with prefixes of at least `prefix_bits` for searches that flip no bits.
-
-    This answers the question of the paper's section 3.1.2 by its recursion, with the actual sizes of blocks: cut
-    `width` bits into each number of blocks, and cut the bits outside the lead again until the prefix is long
-    enough. Ties are resolved by the longest prefix, then the fewest cuts.
-
-    Raises ValueError for `distance` outside 0..width or `prefix_bits` outside 0..width - distance, since
-    `distance` bits may differ.
-    """
-    width = whole_number("width", width, 1, FINGERPRINT_BITS)
-    distance = whole_number("distance", distance, 0, width)
-    prefix_bits = whole_number("prefix_bits", prefix_bits, 0, width - distance)
-    tables, _, _, blocks, prefix = _fewest(width, distance, prefix_bits)
-    return Nesting(distance, blocks, tables, prefix)
-
-
-def longest_prefix(tables: int, distance: int, width: int = FINGERPRINT_BITS) -> Nesting:
-    """Return the longest prefix of up to `tables` tables for searches that flip no bits.
-
-    This is the inverse of `fewest_tables`, and the result has the fewest tables with that prefix. Raises
-    ValueError for `tables` below 1 or `distance` outside 0..width.
-    """
-    width = whole_number("width", width, 1, FINGERPRINT_BITS)
-    distance = whole_number("distance", distance, 0, width)
-    tables = whole_number("tables", tables, 1, 1 << FINGERPRINT_BITS)
-    lengths = range(width - distance + 1)
-    enough = bisect_right(lengths, tables, key=lambda bits: _fewest(width, distance, bits)[0])
-    return fewest_tables(lengths[enough - 1], distance, width)
-
-
-@cache
-def _fewest(bits: int, distance: int, prefix: int) -> tuple[int, int, int, tuple[int, ...], int]:
-    """Return the best way to a prefix of at least `prefix` of `bits` bits, as a tuple that sorts first.
-
-    The tuple has the tables, the length of the shortest prefix (negative), the cuts, the blocks of each cut and
-    the length. The shortest prefix is that of the table in which the smallest blocks lead: one more bit in the
-    lead leaves one bit less to cut, which shortens the rest of the prefix by at most one bit.
-    """
-    if prefix <= 0:
-        return 1, 0, 0, (), 0
-    ways = []
-    for blocks in range(distance + 1, bits + 1):
-        front = sum(block_sizes(blocks, bits)[distance:])
-        if prefix - front <= max(0, bits - front - distance):
-            tables, _, cuts, inner, behind = _fewest(bits - front, distance, prefix - front)
-            length = front + behind
-            ways.append((comb(blocks, distance) * tables, -length, cuts + 1, (blocks, *inner), length))
-    return min(ways)

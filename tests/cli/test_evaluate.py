@@ -148,54 +148,6 @@ def test_weights_count(tmp_path):
     assert "near-duplicates beyond the distance of simsql sample are missing from the recall" in found.err
 
 
-@pytest.fixture(scope="module")
-def collection():
-    """20,000 texts of common words: copies, and many pairs that are near by chance."""
-    chance = random.Random(3)
-    words = [f"w{number}" for number in range(400)]
-    weights = [1 / (number + 3) for number in range(len(words))]
-    texts = [chance.choices(words, weights, k=40) for _ in range(15_000)]
-    for text in texts[:5_000]:
-        copy = text.copy()
-        for _ in range(chance.randrange(1, 8)):
-            copy[chance.randrange(len(copy))] = chance.choice(words)
-        texts.append(copy)
-    return [" ".join(text) for text in texts]
-
-
-def test_the_cost_of_a_rule_on_a_larger_collection(collection, tmp_path):
-    """Predicted from 2,000 documents with the same share of copies, and counted in all 20,000."""
-    example = {f"text {number}": text for number, text in enumerate(collection[:500] + collection[5_000:6_000])}
-    example |= {f"copy {number}": text for number, text in enumerate(collection[15_000:15_500])}
-    labels = [
-        {"text_a": "one", "text_b": "one", "label": "yes"},
-        {"text_a": "one", "text_b": "two", "label": "no"},
-    ]
-    paths = write_lines(tmp_path / "labels.jsonl", labels), write_lines(tmp_path / "texts.jsonl", example)
-    rows = rows_of(run("evaluate", *paths, "--documents", "2e4", "--similarity", 0.6))
-    assert all(row["candidates"] is None for row in rows if row["distance"] == 0)
-    of_rule = {(row["distance"], row["similarity"]): row for row in rows}
-    fingerprints, sketches = simsql.simhash_many(collection), simsql.sketch_many(collection)
-    for distance in (8, 10, 12, 16):
-        candidates = len(simsql.find_pairs(fingerprints, distance=distance))
-        compared = len(simsql.find_pairs(fingerprints, distance=distance, sketches=(sketches, 22)))
-        without, checked = of_rule[distance, None], of_rule[distance, 0.6]
-        assert checked["candidates"] == without["candidates"] == pytest.approx(candidates, rel=0.25)
-        assert checked["compared"] == pytest.approx(compared, rel=0.25)
-        assert 0 < without["cpu_seconds"] < checked["cpu_seconds"] < 100
-        assert without["compared"] is None
-    table = run("evaluate", *paths, "--documents", 20_000, *TABLE).done()
-    assert table.lines[1].split()[-4:] == ["candidates", "compared", "CPU", "seconds"]
-    assert re.search(rf" {of_rule[12, None]['candidates']:,} +- ", table.out)
-
-
-def test_too_small_an_example_gives_no_number(labels, documents):
-    rows = rows_of(run("evaluate", labels, documents, "--documents", "1e12"))
-    assert {(row["candidates"], row["cpu_seconds"]) for row in rows if row["distance"] < 10} == {(None, None)}
-    missing = "--documents needs an example of the collection: name files with documents after LABELS"
-    run("evaluate", labels, "--documents", "1e6").failed(2, missing)
-
-
 def test_what_is_missing(labels, documents, tmp_path, texts):
     run("evaluate", labels).failed(1, f"{labels}:1: the pair has ids, but no texts: name the files")
     some = write_lines(tmp_path / "some.jsonl", dict(list(texts.items())[:2]))

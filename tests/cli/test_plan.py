@@ -5,12 +5,10 @@ import re
 
 import pytest
 from articles import create_articles, create_index, create_table
-from program import run, running_home
+from program import run
 from skew import mean_candidates, skewed
 
 from simsql import Design, plan
-from simsql.database import calibrate
-from simsql.hamming import Costs
 
 TABLE = ["--format", "table"]
 HEADINGS = [
@@ -109,9 +107,8 @@ def test_sizes(size, fits):
         (["--rows", 10, "--distance", 65], "between 0 and 64, not 65"),
         (["--rows", 10, "--disk", "much"], "'much' is not a size"),
         (["--rows", 10, "--disk", "-1GB"], "'-1GB' is not a size"),
-        (["--rows", 10, "--database", "postgresql:///x"], "add --like or --calibrate"),
-        (["--rows", 10, "--server-dir", "folder"], "add --like or --calibrate"),
-        (["--rows", 10, "--calibrate", "--database", "mysql://x"], "PostgreSQL"),
+        (["--rows", 10, "--database", "postgresql:///x"], "add --like"),
+        (["--rows", 10, "--server-dir", "folder"], "add --like"),
     ],
 )
 def test_wrong_usage(arguments, part):
@@ -121,43 +118,6 @@ def test_wrong_usage(arguments, part):
 def test_a_database_of_the_environment_is_not_asked():
     found = run("plan", "--rows", 10, SIMSQL_DATABASE="postgresql://nobody@localhost:1/nothing").done()
     assert found.lines
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Few rows and calls: what comes out means nothing."""
-    monkeypatch.setattr(calibrate, "_ROWS", 2_000)
-    monkeypatch.setattr(calibrate, "_BUDGET_US", 2_000.0)
-    monkeypatch.setattr(calibrate, "_INSERTS", 20)
-
-
-def check_calibrated(found):
-    found.done()
-    costs = [cells(line) for line in found.err.splitlines()]
-    assert costs[0] == ["microseconds", "measured", "built in"]
-    assert [row[0] for row in costs[1:]] == [
-        *("a search", "a probe", "a candidate", "a row of a scan", "a row added to a table")
-    ]
-    assert [float(row[2]) for row in costs[1:]] == list(vars(Costs()).values())
-    assert all(float(row[1]) >= 0 for row in costs[1:])
-    assert all(json.loads(line)["tables"] for line in found.lines)
-
-
-@pytest.mark.usefixtures("small")
-def test_costs_of_a_database_are_measured_before(database_url):
-    check_calibrated(run("plan", "--rows", 10**6, "--calibrate", "--database", database_url))
-
-
-def test_a_database_without_simsql_cannot_be_measured(empty_database):
-    url = empty_database.url.render_as_string(hide_password=False)
-    found = run("plan", "--rows", 10**6, "--calibrate", "--database", url)
-    found.failed(1, "run simsql install")
-
-
-@pytest.mark.usefixtures("small")
-def test_costs_of_an_embedded_server_are_measured_in_a_database_of_their_own():
-    with running_home() as home:
-        check_calibrated(run("plan", "--rows", 10**6, "--calibrate", home=home))
 
 
 def test_a_plan_for_the_fingerprints_of_a_table(connection, database_url):

@@ -6,8 +6,6 @@ from articles import create_table
 from pooler import find_pgbouncer, run_pooler
 from program import run, wait_until, write_lines
 
-from simsql.database import calibrate
-
 pytestmark = pytest.mark.skipif(not find_pgbouncer(), reason="PgBouncer is not installed (package pgbouncer)")
 
 
@@ -75,7 +73,7 @@ def test_indexes_and_searches(pooled, connection):
 
 
 @pytest.mark.usefixtures("post")
-def test_documents(pooled, tmp_path, connection, monkeypatch):
+def test_documents(pooled, tmp_path, connection):
     connection.execute("SELECT simsql.create_index('post', 'fp', recipe => 'words12-log-1')")
     texts = {f"d{number}": f"a text with the number {number // 2} and more words" for number in range(40)}
     documents = write_lines(tmp_path / "documents.jsonl", texts)
@@ -86,9 +84,6 @@ def test_documents(pooled, tmp_path, connection, monkeypatch):
     assert decided.lines == ["decision: 220 rows"]
     explained = pooled("dedup-table", "post", "--text-column", "body", "--explain", "d0", "d1")
     assert "together" in explained.out
-    for name, few in {"_ROWS": 2_000, "_BUDGET_US": 2_000.0, "_INSERTS": 20}.items():
-        monkeypatch.setattr(calibrate, name, few)
-    pooled("plan", "--rows", 1000, "--calibrate")
     pooled("uninstall", "--drop-indexes")
 
 

@@ -44,7 +44,7 @@ def longer(tmp_path_factory) -> History:
 
 def test_every_file_is_installed(longer):
     history = own_history()
-    apart = ("install.sql", "requirements.sql", "calibrate.sql", "before_upgrade.sql", "after_upgrade.sql")
+    apart = ("install.sql", "requirements.sql", "before_upgrade.sql", "after_upgrade.sql")
     assert set(history.files()) == set(history.sql.rglob("*.sql")) - {history.sql / name for name in apart}
     names = [path.name for path in longer.files("0002")]
     assert names.count("schema.sql") == 0

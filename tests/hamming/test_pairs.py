@@ -14,7 +14,6 @@ from simsql.hamming import (
     _join,
     _tiles,
     connected_components,
-    expected_seconds,
     find_clusters,
     find_pairs,
     hamming_distance,
@@ -466,17 +465,6 @@ def test_published_pairs():
 def test_published_clusters():
     for row in published("find_clusters"):
         assert len(find_clusters(row["fingerprints"], row["distance"])) == row["clusters"]
-
-
-@pytest.mark.parametrize("skewed", [False, True])
-def test_the_time_of_a_join_is_expected_from_a_sample(skewed):
-    keys = random_words(25, 60_000)
-    if skewed:  # most bits of half of the positions are 0
-        keys &= random_words(26, 60_000) | random_words(27, 60_000) & np.uint64(0xFFFFFFFF)
-    sample, keys = keys[:3_000], np.unique(keys)
-    for distance in (3, 8, 12, 16):
-        assert 0.7 < expected_seconds(sample, len(keys), distance) / _join.Join(keys, distance).seconds < 1.4
-    assert expected_seconds(sample[:1], 1, 3) == expected_seconds(sample, len(keys), 0) == 0
 
 
 def test_thousands_with_planted_neighbours():

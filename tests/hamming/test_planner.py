@@ -1,14 +1,12 @@
-"""Plans against all designs there are, the paper's designs, and nestings against tables made of bits."""
+"""Plans against all designs there are, and the default design."""
 
 import itertools
 from dataclasses import replace
 from math import comb
 
 import pytest
-from hamming_samples import PAPER
 
-from simsql.hamming import Costs, Design, fewest_tables, longest_prefix, plan
-from simsql.hamming.blocks import block_masks
+from simsql.hamming import Costs, Design, plan
 from simsql.hamming.design import DEFAULT_COSTS
 from simsql.hamming.planner import KEY_BYTES, default_design
 
@@ -127,69 +125,6 @@ def test_costs_of_another_machine_change_the_plan():
     assert made.costs == costs
 
 
-@pytest.mark.parametrize(("arguments", "tables", "prefixes"), [row[:3] for row in PAPER])
-def test_designs_of_the_paper_come_out_of_both_questions(arguments, tables, prefixes):
-    found = longest_prefix(tables, 3)
-    assert found == fewest_tables(min(prefixes), 3)
-    assert (found.tables, found.design) == (tables, Design(*arguments))
-
-
-def lead_masks(word, free, distance, blocks):
-    """The prefix bits of every table, for each choice of blocks that hold no differing bit."""
-    if not blocks:
-        return [word]
-    masks = block_masks(free, blocks[0])
-    return [
-        mask
-        for behind in itertools.combinations(masks, distance)
-        for mask in lead_masks(word | free & ~sum(behind), sum(behind), distance, blocks[1:])
-    ]
-
-
-@pytest.mark.parametrize(("width", "distance"), [(8, 1), (8, 2), (9, 3), (10, 2), (10, 4), (7, 0)])
-def test_nestings_of_narrow_fingerprints_are_the_best_there_are(width, distance):
-    """Every way to cut once, twice and three times, with the bits of each table in hand."""
-    best = {}
-
-    def cut(blocks, bits):
-        leads = lead_masks(0, 2**width - 1, distance, blocks)
-        shortest = min(lead.bit_count() for lead in leads)
-        best[shortest] = min(best.get(shortest, len(leads)), len(leads))
-        if len(blocks) < 3:
-            for more in range(distance + 1, bits + 1):
-                if len(leads) * comb(more, distance) <= 3_000:
-                    # Where blocks differ in size, so does what is left to cut: no more blocks than the least.
-                    left = width - max(lead.bit_count() for lead in leads)
-                    if more <= left:
-                        cut((*blocks, more), left)
-
-    cut((), width)
-    for prefix_bits in range(width - distance + 1):
-        wanted = min(tables for shortest, tables in best.items() if shortest >= prefix_bits)
-        found = fewest_tables(prefix_bits, distance, width)
-        assert found.tables == wanted
-        assert longest_prefix(wanted, distance, width).tables == wanted
-        leads = lead_masks(0, 2**width - 1, distance, found.blocks)
-        assert len(leads) == found.tables
-        assert min(lead.bit_count() for lead in leads) == found.prefix_bits >= prefix_bits
-        for differing in itertools.combinations(range(width), distance):
-            pattern = sum(1 << bit for bit in differing)
-            assert any(not pattern & lead for lead in leads)
-
-
-def test_one_bit_is_enough():
-    assert fewest_tables(1, 0, 1) == longest_prefix(1, 0, 1)
-
-
-def test_a_nesting_that_simsql_cannot_make_has_no_design():
-    assert fewest_tables(0, 3).design is None
-    assert fewest_tables(64, 0).design is None
-    assert fewest_tables(44, 3).tables == 165
-    assert fewest_tables(44, 3).design is None
-    assert fewest_tables(43, 3).design == Design(10, 7)
-    assert fewest_tables(35, 2).design == Design(3, 1, 3)
-
-
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
@@ -198,12 +133,6 @@ def test_a_nesting_that_simsql_cannot_make_has_no_design():
         (lambda: plan(10, 65), ValueError, "distance must be between 0 and 64, not 65"),
         (lambda: plan(10, 3, disk=-1), ValueError, "disk must be between 0 and .*, not -1"),
         (lambda: default_design(-1, 3), ValueError, "rows must be between 0 and"),
-        (lambda: fewest_tables(62, 3), ValueError, "prefix_bits must be between 0 and 61, not 62"),
-        (lambda: fewest_tables(1, 65), ValueError, "distance must be between 0 and 64, not 65"),
-        (lambda: fewest_tables(1, 0, 0), ValueError, "^width must be between 1 and 64, not 0"),
-        (lambda: longest_prefix(1, 0, 65), ValueError, "^width must be between 1 and 64, not 65"),
-        (lambda: longest_prefix(1, 9, 8), ValueError, "^distance must be between 0 and 8, not 9"),
-        (lambda: longest_prefix(0, 3), ValueError, "tables must be between 1 and .*, not 0"),
     ],
 )
 def test_wrong_arguments_are_named(call, error, says):
