@@ -7,7 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from simsql.documents.compression import is_named_compressed
 from simsql.documents.decoding import DETECT, MAX_DOCUMENT, detect_encoding
+
+_FILE = 1 << 12  # opening a file takes as long as reading this many bytes
+_COMPRESSION = 8
 
 
 class Document(NamedTuple):
@@ -46,6 +50,12 @@ class Found(NamedTuple):
     def size(self) -> int | None:
         """Size on disk in bytes; None for standard input, pipes and devices."""
         return self.status.st_size if self.status and stat.S_ISREG(self.status.st_mode) else None
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes of text take as long to read, and as much memory. Streams do not count."""
+        is_packed = self.path and (is_named_compressed(self.path) or self.path.suffix.lower() == ".parquet")
+        return _FILE + (self.size or 0) * (_COMPRESSION if is_packed else 1)
 
 
 class Skip(NamedTuple):

@@ -109,7 +109,7 @@ class InputFiles:
         self._arguments = [(path, os.path.realpath(path) if path else None) for path in arguments]
         self._named = {real for _, real in self._arguments}
         # To the end: this finds out whether a file would be overwritten.
-        size, is_known = 0, True
+        size, self.weight, is_known = 0, 0, True
         streamed = identify(stdin) if None in arguments else None
         for found in self:
             if isinstance(found, Found):
@@ -117,6 +117,7 @@ class InputFiles:
                     shown = printable(storable(found.path or ""))
                     raise UsageError(f"standard input is the same file as '{shown}': leave one of them out")
                 size += found.size or 0
+                self.weight += found.weight
                 is_known = is_known and found.size is not None
         self.bytes_total = size if is_known else None
         """Bytes of all files on disk; None if they include standard input, a pipe or a device."""

@@ -13,7 +13,7 @@ from simsql.documents.files import VISIBLE, InputFiles, Selection
 from simsql.documents.formats import Format
 from simsql.documents.opening import FileReader, format_of
 from simsql.documents.output import Outputs
-from simsql.documents.parts import Part, split
+from simsql.documents.parts import PART, Part, split
 from simsql.documents.reports import Report, SkipCount, name_paths
 from simsql.errors import SimsqlError, UsageError
 
@@ -87,6 +87,10 @@ class DocumentReader:
     def parts(self) -> Iterator[Part]:
         """Yield parts of the files that any process can read, in the order of the documents."""
         return split(self._files, self._file_reader)
+
+    def is_small(self, parts: int) -> bool:
+        """Return whether the documents are less than this number of parts. A stream may be of any length."""
+        return self.bytes_total is not None and self._files.weight < parts * PART
 
     def documents(self, report: Report) -> Iterator[Document]:
         """Yield the documents, count the skips, and report the bytes read."""

@@ -18,7 +18,7 @@ from stages import Stages
 
 from simsql.decide.rules import Rules
 from simsql.dedup.sources import files
-from simsql.documents import Document, DocumentReader, Layout, parts
+from simsql.documents import Document, DocumentReader, Layout, document, parts
 from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.fingerprint import DEFAULT_RECIPE, simhash, sketch
 from simsql.processes import map_in_processes
@@ -31,7 +31,7 @@ def plain(items):
 
 def read_parts(reader, size):
     """Read parts of about this size, as another process would."""
-    with mock.patch.multiple(parts, PART=size, _HELD=size, _FILE=1):
+    with mock.patch.object(parts, "PART", size), mock.patch.object(document, "_FILE", 1):
         found = list(reader.parts())
         items = [item for part in found for item in pickle.loads(pickle.dumps(part)).read()]
     return found, items
@@ -115,7 +115,7 @@ def test_processes_describe_what_one_would_read(tmp_path):
         "skips": (list(one_by_one.skips.by_reason.items()), one_by_one.skips.examples),
         "texts": [document.text for document in documents],
     }
-    with mock.patch.multiple(parts, PART=2000, _HELD=2000), mock.patch.object(files, "_ALONE", 1):
+    with mock.patch.object(parts, "PART", 2000), mock.patch.object(files, "_ALONE", 0):
         found = [described(reader(), workers) for workers in (1, 2, 3)]
     assert found[0] | expected == found[0]
     assert len(found[0]["wordless"]) == 5

@@ -23,7 +23,7 @@ from PIL import Image
 from pyarrow import parquet
 from reading import COMPRESSORS
 
-from simsql.documents import Document, DocumentReader, Layout, Skip, parts
+from simsql.documents import Document, DocumentReader, Layout, Skip, document, parts
 from simsql.documents.compression import zstd
 from simsql.errors import SimsqlError
 from simsql.evaluate.labels import read_labels
@@ -201,7 +201,7 @@ def read_both(path: Path, layout: Layout, *, lines: bool = False, size: int = 1 
     """What is read, from the beginning, and in parts of a size as other processes would."""
     reader = DocumentReader([path], replace(layout, lines=lines))
     found = list(reader)
-    with mock.patch.object(parts, "PART", size), mock.patch.object(parts, "_FILE", 1):
+    with mock.patch.object(parts, "PART", size), mock.patch.object(document, "_FILE", 1):
         items = [item for part in list(reader.parts()) for item in pickle.loads(pickle.dumps(part)).read()]
     assert plain_items(items) == plain_items(found), "parts differ"
     for item in found:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from simsql.decide.rules import Rules
 from simsql.dedup.corpus import Corpus, Names, Source, concatenate
 from simsql.dedup.describe import Columns, Described, Describer, Files
 from simsql.documents import DocumentReader, Report, SkipCount, Stages, name_paths, printable, storable
-from simsql.documents.parts import PART, Part
+from simsql.documents.parts import PART
 from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import Recipe
@@ -94,25 +93,12 @@ class FileSource(Source):
                 files += len(found.files.status)
 
     def _map(self, describe: Describer) -> Iterator[Described]:
-        parts: Iterator[Part] = self.reader.parts()
-        begun: list[Part] = []
-        is_small = self.reader.bytes_total is not None  # a stream may be slow, and is not waited for
-        while is_small and (part := next(parts, None)):
-            begun.append(part)
-            is_small = len(begun) < _ALONE
-            if part.held:  # of a large file, which may be compressed
-                expansion = max(1, part.held / max(1, part.size))
-                is_small = (self.reader.bytes_total or 0) * expansion < _ALONE * PART
-                break
-        parts = chain(begun, parts)
-        del begun
-        if self._workers == 1 or is_small:
-            for part in parts:
-                yield describe(part)
-                del part
+        parts = self.reader.parts()
+        if self._workers == 1 or self.reader.is_small(_ALONE):
+            yield from map(describe, parts)
             return
         # A long text takes as much memory as several parts.
-        yield from map_in_processes(describe, parts, self._workers, lambda part: max(1, part.held / PART))
+        yield from map_in_processes(describe, parts, self._workers, lambda part: max(1, part.weight / PART))
 
     def _ask_rules(self) -> tuple[Flags, I64]:
         """Return which documents the rules protect, and the values that decide, higher for those to keep."""
