@@ -144,16 +144,16 @@ trial: $(READY) ## write, search and keep up tables of every kind at random, and
 	$(BIN)/python tests/generators/trial --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(CRASH),--crash)
 
 ddl: $(READY) ## let a table's owner do anything to it, and compare its searches with plain SQL: make ddl MINUTES=60 SEED=1
-	$(BIN)/python tests/generators/ddl.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/generators/cases.py ddl --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 statements: $(READY) ## write with single random statements, and compare with plain SQL: make statements MINUTES=60 SEED=1
-	$(BIN)/python tests/generators/statements.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/generators/cases.py statements --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 waiting: $(READY) ## let searches wait while a table changes, and compare with plain SQL: make waiting MINUTES=60 SEED=1
-	$(BIN)/python tests/generators/waiting.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/generators/cases.py waiting --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 undone: $(READY) ## stop keys from being added, write, undo that, and search: make undone MINUTES=60 SEED=1
-	$(BIN)/python tests/generators/undone.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/generators/cases.py undone --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 drops: $(READY) ## change files between runs of dedup, apply the drop lists, and look for lost texts
 	$(BIN)/python tests/generators/drops.py --examples 300

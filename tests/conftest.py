@@ -214,9 +214,15 @@ def new_role(server: Server, _roles: list[str]) -> Callable[[], str]:
 
 
 @pytest.fixture
-def fill() -> Callable[[psycopg.Connection], object] | None:
-    """What fills the databases of tests before they begin, or None. It is called once for each server."""
-    return None
+def fill(request: pytest.FixtureRequest) -> Callable[[psycopg.Connection], object] | None:
+    """Fill the databases of tests that ask for `articles`: `fill_articles` of their module, once for each server."""
+    return getattr(request.module, "fill_articles", None) if "articles" in request.fixturenames else None
+
+
+@pytest.fixture
+def articles(connection: psycopg.Connection) -> psycopg.Connection:
+    """The table `article` and an index on it, as `fill` made them."""
+    return connection
 
 
 @pytest.fixture

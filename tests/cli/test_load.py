@@ -217,11 +217,9 @@ def test_a_database_without_simsql(empty_database, tmp_path):
 # pairs and clusters
 
 
-@pytest.fixture
-def articles(connection):
+def fill_articles(connection):
     """Two clusters, one of them with a chain, and a fingerprint on two rows."""
     create_articles(connection, [0, 7, 7 | 56, -1, -2, 2**40, 2**40, 2**50, None])
-    return connection
 
 
 def test_pairs(articles, database_url):

@@ -17,10 +17,8 @@ from simsql.errors import SimsqlError, UsageError
 WAYS = ["triggers", "direct"]
 
 
-@pytest.fixture
-def articles(connection):
+def fill_articles(connection):
     create_articles(connection, [1])
-    return connection
 
 
 @pytest.fixture

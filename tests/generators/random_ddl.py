@@ -14,11 +14,11 @@ from typing import Any
 
 import oracle
 import psycopg
-from internals import replace_in_functions
+from attempts import Attempts, DifferenceError
 from owner_statements import STATEMENTS, TAMPERING
 from psycopg import errors
 from roles import allow_indexes
-from servers import Server
+from servers import TEMPLATE, Server
 
 WRITES = ("insert", "copy", "update", "delete", "rolled back", "replication role")
 ALL = [(kind, statement) for kind, statements in (STATEMENTS | TAMPERING).items() for statement in statements]
@@ -105,10 +105,6 @@ class Counts:
         self.results: Counter[str] = Counter()
         self.sequences = self.searches = self.with_matches = self.repairs = 0
         self.errors: Counter[str] = Counter()
-
-
-class DifferenceError(AssertionError):
-    """The rule is broken."""
 
 
 class Trial:
@@ -688,10 +684,21 @@ def prepare(server: Server) -> None:
         connection.execute("GRANT CREATE ON TABLESPACE ddl_space TO ddl_owner, ddl_heir")
 
 
-def try_case(server: Server, counts: Counts, case: dict[str, Any], template: str | None = None) -> None:
+def try_many(attempts: Attempts, counts: Counts) -> None:
+    """Try random cases. With a fault that was put back, statements that could show it are likelier."""
+    prepare(attempts.server)
+    for number, chance in attempts:
+        case = random_case(chance, VISIBLE.get(attempts.fault, ()))
+        try:
+            try_case(attempts.server, counts, case, attempts.template)
+        except DifferenceError as difference:
+            shortest = smallest(attempts.server, case, attempts.template) if attempts.shorten else difference
+            attempts.differ(number, case["kind"], shortest)
+
+
+def try_case(server: Server, counts: Counts, case: dict[str, Any], template: str = TEMPLATE) -> None:
     """Run one case in a new database; raise DifferenceError if the rule is broken."""
-    names = {"template": template} if template else {}
-    with server.new_database(**names) as url, Trial(server, str(url.database), counts, case) as trial:
+    with server.new_database(template=template) as url, Trial(server, str(url.database), counts, case) as trial:
         trial.run()
 
 
@@ -724,12 +731,7 @@ FAULTS = {
 }
 
 
-def put_back(connection: psycopg.Connection, fault: str) -> None:
-    """Put one of these faults back into the functions of a database."""
-    replace_in_functions(connection, FAULTS[fault])
-
-
-def smallest(server: Server, case: dict[str, Any], template: str | None = None) -> DifferenceError:
+def smallest(server: Server, case: dict[str, Any], template: str = TEMPLATE) -> DifferenceError:
     """The difference of the shortest case that is left when statements are removed one by one."""
     found = None
     place = 0

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import oracle
 import psycopg
-from internals import key_tables, replace_in_functions
+from attempts import Attempts, DifferenceError
+from internals import key_tables
 from servers import TEMPLATE, Server
 from upgrades import RELEASED, upgrade
 
@@ -182,10 +183,6 @@ class Case(NamedTuple):
     in_one: bool
     """Whether all events are in one transaction."""
     events: tuple[Event, ...]
-
-
-class DifferenceError(AssertionError):
-    """A search misses rows, is refused without a cause, or is refused after a repair."""
 
 
 class Counts:
@@ -537,6 +534,26 @@ def prepare(server: Server) -> None:
                 connection.execute(f"CREATE ROLE {role} LOGIN")
 
 
+def try_many(attempts: Attempts, counts: Counts) -> None:
+    """Try random cases."""
+    prepare(attempts.server)
+    for number, chance in attempts:
+        case = random_case(chance, attempts.server.major)
+        world = World(attempts.server, case, counts, attempts.template)
+        counts.cases += 1
+        try:
+            world.run()
+        except DifferenceError as difference:
+            text, log = str(difference), world.log
+            if attempts.shorten:
+                shorter, found, short_log = smallest(attempts.server, case, attempts.template)
+                if short_log:
+                    case, text, log = shorter, found, short_log
+            causes = [event.kind for event in case.events if event.kind.startswith("cause")]
+            kind = f"{' and '.join(causes) or case.restored}{', upgrade' if case.released else ''}"
+            attempts.differ(number, kind, case._replace(events=()), *log, f"-- {text}")
+
+
 def smallest(server: Server, case: Case, template: str = TEMPLATE) -> tuple[Case, str, Sequence[str]]:
     """The case with as few events as lead to a difference, the difference and the log."""
     found, log = "", []
@@ -557,8 +574,3 @@ FAULTS = {
     # Searches compared states, and did not see one that had come back.
     "stamp": (("simsql._stamp_problem(simsql.registry)", "IF index.storage <> 'tables' OR", "IF true OR"),),
 }
-
-
-def put_back(connection: psycopg.Connection, fault: str) -> None:
-    """Put one of these faults back into the functions of a database."""
-    replace_in_functions(connection, FAULTS[fault])

@@ -16,11 +16,12 @@ from typing import Any
 
 import oracle
 import psycopg
-from internals import replace_in_functions
+from attempts import Attempts, DifferenceError
 from servers import Server
 
 LEVELS = ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
 READER = "waiting_reader"
+_INDEXES_OF_A_DATABASE = 28  # near has static statements for 32
 QUERY = 0
 # All within 4 bits of the query, and of each other where their numbers are near.
 ROWS = [1, 1 << 40 | 1, 7 << 20, -(2**63), 5, 5, 2**62 - 1]
@@ -143,10 +144,6 @@ class Case:
     """Whether A commits."""
     late: bool = False
     """Whether B's statement begins before A's, and calls the search when A is done, so that it need not wait."""
-
-
-class DifferenceError(AssertionError):
-    """A search differs from plain SQL, or an error does not say why."""
 
 
 class SearchOf:
@@ -508,6 +505,30 @@ def prepare(server: Server) -> None:
             connection.execute(f"CREATE ROLE {READER} LOGIN")
 
 
+def try_many(attempts: Attempts, counts: Counts) -> None:
+    """Try random cases."""
+    prepare(attempts.server)
+    while not attempts.is_over:
+        with (
+            attempts.server.new_database(template=attempts.template) as url,
+            Stage(attempts.server, str(url.database)) as stage,
+        ):
+            for number, chance in attempts:
+                case = random_case(chance)
+                try:
+                    stage.try_case(case, counts)
+                except DifferenceError as difference:
+                    for one in smaller(case) if attempts.shorten else ():
+                        with contextlib.suppress(DifferenceError):
+                            stage.try_case(one, Counts())
+                            continue
+                        case = one
+                        break
+                    attempts.differ(number, f"{' and '.join(case.changes)}: {case.search}", case, difference)
+                if stage.indexes >= _INDEXES_OF_A_DATABASE:
+                    break
+
+
 def smaller(case: Case) -> list[Case]:
     """The case with one of its changes at a time."""
     return (
@@ -520,8 +541,3 @@ FAULTS = {
     # A search did not notice that it had waited for its table.
     "wait": (("simsql._lock_at_once(text)", "IN ACCESS SHARE MODE NOWAIT", "IN ACCESS SHARE MODE"),),
 }
-
-
-def put_back(connection: psycopg.Connection, fault: str) -> None:
-    """Put one of these faults back into the functions of a database."""
-    replace_in_functions(connection, FAULTS[fault])

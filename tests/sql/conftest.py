@@ -38,17 +38,11 @@ def one_and_three(connection):
 
 
 @pytest.fixture
-def fill(request):
+def fill(request, fill):
     """For tests that ask for `articles`: `fill_articles` of their module, or the rows 1 and 3."""
-    if "articles" not in request.fixturenames:
-        return None
-    return getattr(request.module, "fill_articles", None if hasattr(request.module, "articles") else one_and_three)
-
-
-@pytest.fixture
-def articles(connection):
-    """The table `article` and an index on it, as `fill` made them."""
-    return connection
+    if fill or "articles" not in request.fixturenames or hasattr(request.module, "articles"):
+        return fill
+    return one_and_three
 
 
 @pytest.fixture

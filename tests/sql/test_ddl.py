@@ -4,11 +4,11 @@
 """
 
 import random
-from functools import partial
 
 import pytest
+from attempts import DifferenceError, template_with
 from psycopg import errors
-from random_ddl import ALL, FAULTS, VISIBLE, Counts, DifferenceError, prepare, put_back, random_case, try_case
+from random_ddl import ALL, FAULTS, VISIBLE, Counts, prepare, random_case, try_case
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def test_searches_are_exact_or_refused_whatever_the_owner_does(prepared):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_of_the_past_are_found_again(prepared, fault):
-    template = prepared.template(partial(put_back, fault=fault))
+    template = template_with(prepared, FAULTS[fault])
     numbers = [number for number, (kind, _) in enumerate(ALL) if kind in VISIBLE[fault]]
     chance = random.Random(fault)
     for _ in range(12):

@@ -52,13 +52,11 @@ def test_every_kind_of_partitioned_table_is_searched_exactly(connection, kind):
     searches_are_exact(connection)
 
 
-@pytest.fixture
-def articles(connection):
+def fill_articles(connection):
     """Three months of articles, indexed."""
     create_months(connection)
     insert(connection, FINGERPRINTS)
     create_index(connection)
-    return connection
 
 
 def attach(connection: psycopg.Connection) -> None:

@@ -17,14 +17,12 @@ OLD, NEW = 5, 7
 INSERT = f"INSERT INTO article (fingerprint) VALUES ({NEW})"
 
 
-@pytest.fixture
-def articles(connection):
+def fill_articles(connection):
     """Two indexed tables: `article`, with a spare column for fingerprints, and `other`."""
     create_articles(connection, [OLD])
     connection.execute("ALTER TABLE article ADD spare bigint")
     connection.execute("CREATE TABLE other (fingerprint bigint)")
     create_index(connection, "other")
-    return connection
 
 
 def searching(connect, table, level="READ COMMITTED"):

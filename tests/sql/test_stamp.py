@@ -43,10 +43,8 @@ THERE = {
 }
 
 
-@pytest.fixture
-def articles(connection):
+def fill_articles(connection):
     create_articles(connection, [OLD])
-    return connection
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["in transactions of their own", "in one transaction"])

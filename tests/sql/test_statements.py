@@ -1,10 +1,10 @@
 """Random statements on small tables: after each, every row has its keys. `make statements` tries many more."""
 
 import random
-from functools import partial
 
 import pytest
-from random_statements import FAULTS, SEEDS, Counts, DifferenceError, Plan, put_back, try_world
+from attempts import DifferenceError, template_with
+from random_statements import FAULTS, SEEDS, Counts, Plan, try_world
 
 
 @pytest.mark.oldest_version
@@ -20,7 +20,7 @@ def test_every_row_has_its_keys_after_any_statement(server):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_of_the_past_are_found_again(server, fault):
-    with server.new_database(template=server.template(partial(put_back, fault=fault))) as url:
+    with server.new_database(template=template_with(server, FAULTS[fault])) as url:
         plan = Plan(random.Random(SEEDS[fault]), server.major)
         with pytest.raises(DifferenceError, match="has no key"):
             try_world(server, str(url.database), Counts(), plan, 200)

@@ -1,8 +1,7 @@
 """What stops keys, a write, and what undoes it: searches refuse or find all. `make undone` combines them."""
 
-from functools import partial
-
 import pytest
+from attempts import DifferenceError, template_with
 from undone_causes import (
     CAUSES,
     FAULTS,
@@ -10,11 +9,9 @@ from undone_causes import (
     WRITES,
     Case,
     Counts,
-    DifferenceError,
     Event,
     World,
     prepare,
-    put_back,
 )
 
 WRITE = Event("write", WRITES[0].replace("{n}", "7").replace("{fresh}", "114688"))
@@ -59,7 +56,7 @@ def test_a_crash_that_emptied_keys_is_noticed(prepared):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_of_the_past_are_found_again(prepared, fault):
-    template = prepared.template(partial(put_back, fault=fault))
+    template = template_with(prepared, FAULTS[fault])
     case = Case("ordinary", False, False, "", False, events("disable a trigger"))
     with pytest.raises(DifferenceError, match=r"misses|keys are missing"):
         World(prepared, case, Counts(), template).run()

@@ -1,10 +1,10 @@
 """Searches that wait for a lock while something changes, each change once. `make waiting` combines them."""
 
 import itertools
-from functools import partial
 
 import pytest
 from articles import create_articles
+from attempts import DifferenceError, template_with
 from program import wait_until
 from psycopg import errors
 from sessions import blocked
@@ -15,11 +15,9 @@ from waiting_searches import (
     SEARCHES,
     Case,
     Counts,
-    DifferenceError,
     Stage,
     changes_of,
     prepare,
-    put_back,
 )
 
 KINDS = [
@@ -57,7 +55,7 @@ def test_a_search_that_waited_equals_plain_sql_or_says_why(prepared, part):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_of_the_past_are_found_again(prepared, fault):
     case = Case("ordinary", "tables", False, "near", LEVELS[1], ("lock and insert",))
-    template = prepared.template(partial(put_back, fault=fault))
+    template = template_with(prepared, FAULTS[fault])
     with (
         prepared.new_database(template=template) as url,
         Stage(prepared, str(url.database)) as stage,

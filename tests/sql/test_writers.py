@@ -14,11 +14,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def articles(connection):
+def fill_articles(connection):
     """Three rows with the fingerprints 1, 2 and NULL; four keys tables with two keys each."""
     create_articles(connection, [1, 2, None])
-    return connection
 
 
 WRITES = {
