@@ -87,6 +87,7 @@ class _Bits64Field(models.BigIntegerField):
             return super().pre_save(model_instance, add)
         if not add and _has_deferred(self, model_instance):
             return models.F(self.name)
+        compute_ahead((model_instance,), self)
         texts = self.texts_of(model_instance)
         named = dict(zip(self.sources.names, texts, strict=True))
         ahead, value = _state(model_instance, "computed").get(self.attname, (None, None))
@@ -225,13 +226,17 @@ class SketchField(_Bits64Field):
 
 def sketch_of(field: SimhashField) -> SketchField | None:
     """Return the sketch of the single source of a field in its table."""
-    names = field.sources.names if field.sources is not None else ()
-    found = (
-        other
-        for other in field.model._meta.local_concrete_fields
-        if isinstance(other, SketchField) and (other.source,) == names
-    )
-    return next(found, None)
+    found: SketchField | None = _find_other(field, SketchField)
+    return found
+
+
+def _find_other(field: _Bits64Field, kind: type[_Bits64Field]) -> Any:
+    """Return the first field of a kind in the table of a field with the same single source."""
+    names = field.sources.names if field.sources else ()
+    for other in field.model._meta.local_concrete_fields if len(names) == 1 else ():
+        if isinstance(other, kind) and other.sources and other.sources.names == names:
+            return other
+    return None
 
 
 _followers: WeakKeyDictionary[Any, list[_Bits64Field]] = WeakKeyDictionary()
@@ -246,16 +251,26 @@ def followers(model: Any) -> list[_Bits64Field]:
 
 
 def compute_ahead(instances: Iterable[Any], field: _Bits64Field) -> None:
-    """Compute the values of many objects; one by one takes several times as long."""
+    """Compute the values of objects, and those of the sketch or fingerprint beside it, which need the same words.
+
+    One by one takes several times as long for many objects.
+    """
     waiting = []
     for instance in instances:
         texts = () if _has_deferred(field, instance) else field.texts_of(instance)
-        if len(texts) == 1 and isinstance(texts[0], str):
-            waiting.append((_state(instance, "computed"), texts))
-    field.check_recipe()
-    values = compute_many((text for _, (text,) in waiting), field.sources)
-    for (state, texts), (value, _) in zip(waiting, values, strict=True):
+        state = _state(instance, "computed")
+        if len(texts) == 1 and isinstance(texts[0], str) and state.get(field.attname, ())[:1] != (texts,):
+            waiting.append((state, texts))
+    if not waiting:
+        return
+    other = _find_other(field, SimhashField if isinstance(field, SketchField) else SketchField)
+    for each in (field, other) if other else (field,):
+        each.check_recipe()
+    values = compute_many((text for _, (text,) in waiting), field.sources, other and other.sources)
+    for (state, texts), (value, value_of_other) in zip(waiting, values, strict=True):
         state[field.attname] = texts, value
+        if other:
+            state[other.attname] = texts, value_of_other
 
 
 def _read_recipe(recipe: Recipe | str | None) -> tuple[str, Recipe | None]:
