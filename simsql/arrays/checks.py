@@ -39,15 +39,20 @@ def is_missing(value: object) -> bool:
     )
 
 
-def one_fingerprint(value: object, width: int = FINGERPRINT_BITS, what: str = "fingerprint") -> int:
+def one_fingerprint(
+    value: object,
+    width: int = FINGERPRINT_BITS,
+    what: str = "fingerprint",
+    of_texts: str = "pass a text as text=...",
+) -> int:
     """Return a fingerprint as an int in [0, 2**width). This is the only place that knows its forms.
 
     They are integers, of which negative ones are the bigint of PostgreSQL; a str of 16 hexadecimal digits, with or
     without 0x; eight bytes, the highest first; and an array of 64 bool as the attribute `hash`, the highest first,
     as imagehash.ImageHash has it. Raises TypeError for other types, UsageError for other values of these; they
-    call it `what` it is.
+    call it `what` it is, and say `of_texts` what to do with a text.
     """
-    number = _number_of(value, what)
+    number = _number_of(value, what, of_texts)
     if number < 0 and width == FINGERPRINT_BITS and number >= -(1 << 63):
         return number + (1 << FINGERPRINT_BITS)
     if not 0 <= number < 1 << width:
@@ -56,13 +61,13 @@ def one_fingerprint(value: object, width: int = FINGERPRINT_BITS, what: str = "f
     return number
 
 
-def _number_of(value: object, what: str) -> int:
+def _number_of(value: object, what: str, of_texts: str) -> int:
     if isinstance(value, str):
         if digits := _HEXADECIMAL.fullmatch(value):
             return int(digits[1], 16)
         raise UsageError(
             f"{value[:40]!r} is not a {what}: as a str, it has 16 hexadecimal digits; convert decimal ones with"
-            f" int(), pass a text as text=..., and {_WIDE}"
+            f" int(), {of_texts}, and {_WIDE}"
         )
     if isinstance(value, bytes | bytearray):
         return int.from_bytes(_only_64(value, 8 * len(value), what))
@@ -115,7 +120,10 @@ def fingerprint_column(
         present = None
         if set(map(type, values)) - {int}:
             known = [not is_missing(value) for value in values]
-            values = [one_fingerprint(value) if there else 0 for value, there in zip(values, known, strict=True)]
+            values = [
+                one_fingerprint(value, of_texts="fingerprint texts with simhash_many") if there else 0
+                for value, there in zip(values, known, strict=True)
+            ]
             present = None if all(known) else np.array(known)
         try:
             return np.array(values, dtype=np.uint64), present

@@ -65,6 +65,14 @@ _ELSEWHERE = {
     "--threads": ("--workers",),
     "--num-proc": ("--workers",),
 }
+# What to call instead of a command that is not there.
+_OTHER_COMMANDS = {
+    "build": "index create --concurrently",
+    "repair": "index verify --repair",
+    "vacuum": "maintain",
+}
+_OF_INDEXES = ("alter", "change-storage", "create", "drop", "list", "set-default", "verify")
+_OTHER_COMMANDS |= {name: f"index {name}" for name in _OF_INDEXES}
 
 
 class _Commands(TyperGroup):
@@ -216,6 +224,9 @@ def _show_usage(error: Any) -> int:
         said = printable(error.format_message().replace(": Value error, ", ": ").removesuffix("."))
         if type(error).__name__ == "NoSuchOption" and (advice := _advise(error)):
             said = f"no such option: {error.option_name}: {advice}"
+        name = said.split("'")[1] if said.startswith("No such command '") else ""
+        if name in _OTHER_COMMANDS:
+            said = f"no such command '{name}': use simsql {_OTHER_COMMANDS[name]}"
         see = " See" if said.endswith("?") else "; see"
         complain(f"error: {said[:1].lower()}{said[1:]}{see} {called} --help")
     return int(error.exit_code)

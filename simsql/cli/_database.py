@@ -23,7 +23,7 @@ logging.getLogger("sqlalchemy.pool").addHandler(logging.NullHandler())
 
 @contextmanager
 def postgresql_errors(install: str = "simsql install") -> Iterator[None]:
-    """Raise SimsqlError for errors of PostgreSQL or the driver.
+    """Raise SimsqlError for errors of PostgreSQL or the driver, UsageError if a name or its type is wrong.
 
     `install` is the command that installs simsql in the database.
     """
@@ -32,11 +32,13 @@ def postgresql_errors(install: str = "simsql install") -> Iterator[None]:
     except Exception as error:
         if "psycopg" not in sys.modules:  # a command without a database does not wait for its import
             raise
-        from simsql.database.connect import PostgresqlError, one_line  # noqa: PLC0415
+        from simsql.database.connect import PostgresqlError, is_wrong_name, one_line  # noqa: PLC0415
 
         if not isinstance(error, PostgresqlError):
             raise
-        raise SimsqlError(f"PostgreSQL: {one_line(error, install).removeprefix('simsql: ')}") from error
+        said = one_line(error, install)
+        kind = UsageError if is_wrong_name(error) and not said.endswith(install) else SimsqlError
+        raise kind(f"PostgreSQL: {said.removeprefix('simsql: ')}") from error
 
 
 def _ask_for_codes(connection: Any) -> None:

@@ -55,7 +55,9 @@ def near_command(
         float | None,
         share_option("--similarity", " to the text you search for; by default, texts are not compared"),
     ] = None,
-    text_column: Annotated[str | None, option("--text-column", ", with --similarity")] = None,
+    text_column: Annotated[
+        str | None, option("--text-column", ", with --similarity; by default the source of the index")
+    ] = None,
     sketch_column: SketchColumn = None,
     column: IndexedColumn = None,
     recipe: RecipeName = None,
@@ -75,8 +77,8 @@ def near_command(
     """
     if [text, file, fingerprint].count(None) != 2:
         raise UsageError("use exactly one of --text, --file and --fingerprint")
-    if similarity is not None and (fingerprint is not None or text_column is None):
-        raise UsageError("--similarity compares texts: use --text or --file, and --text-column")
+    if similarity is not None and fingerprint is not None:
+        raise UsageError("--similarity compares texts: use --text or --file")
     if similarity is None and (text_column or sketch_column) and not explain:
         raise UsageError("--text-column and --sketch-column need --similarity")
     limit, given = parse_max_document(max_document), parse_recipe(recipe)

@@ -46,6 +46,17 @@ _SWITCHES = {
 PostgresqlError = DBAPIError | psycopg.Error
 """An error of PostgreSQL or the driver, as SQLAlchemy or the driver raise it."""
 
+_WRONG_NAMES = (
+    psycopg.errors.InvalidName,
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.AmbiguousColumn,
+    psycopg.errors.DatatypeMismatch,
+    psycopg.errors.WrongObjectType,
+)
+
 READ_COMMITTED = {"isolation_level": "READ COMMITTED"}
 """Execution options of a connection that commits as it goes."""
 
@@ -135,6 +146,11 @@ def _translate_value(name: str, renamed: str, value: str) -> str:
     except (LookupError, ValueError, OverflowError):
         raise UsageError(f"the database URL has {name}={value}: write it as {renamed}") from None
     return _SWITCHES.get(renamed, {}).get(value.lower(), value)
+
+
+def is_wrong_name(error: PostgresqlError) -> bool:
+    """Return whether PostgreSQL does not find what a name stands for, or finds something of another kind."""
+    return isinstance(error.orig if isinstance(error, DBAPIError) else error, _WRONG_NAMES)
 
 
 def one_line(error: PostgresqlError, install: str = "simsql install") -> str:

@@ -8,7 +8,7 @@ from psycopg import sql
 from sqlalchemy import Connection, text
 
 from simsql.database.query import RowQuery
-from simsql.database.search_index import SearchIndex
+from simsql.database.search_index import SearchIndex, compared_column
 from simsql.database.sketches import check_compared_columns
 from simsql.database.transfer import encode_scope, from_bigint, raw_connection
 from simsql.errors import UsageError
@@ -64,10 +64,11 @@ def explain_row(
     The row is looked for without the index: this reads the table. Raises UsageError if the table has no primary
     key and for columns without texts or sketches, and sqlalchemy.exc.DBAPIError if the index refuses searches.
     """
-    check_compared_columns(connection, table, text_column, sketch_column)
     parameters = {"table": table, "column": column, "scope": encode_scope(query.scope)}
     target = connection.execute(_TARGET, parameters).one()
     index = SearchIndex(connection, table, target.column_name, scope=query.scope, recipe=query.recipe)
+    text_column = compared_column(index, connection, query, text_column)
+    check_compared_columns(connection, table, text_column, sketch_column)
     wanted: Any = query.fingerprint if query.text is None else index.fingerprint(query.text)
     matches = {match.fingerprint for match in index.near(wanted, query.distance)}
     if target.key is None:

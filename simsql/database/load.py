@@ -71,6 +71,13 @@ class Copier:
         self.raw = raw
         self.table = table
         self.columns = columns
+        active = "SELECT pg_catalog.row_security_active(CAST(%s AS oid)), current_user"
+        ((is_secured, role),) = raw.execute(active, [table.oid]).fetchall()
+        if is_secured:
+            raise SimsqlError(
+                f"row-level security of {table.schema}.{table.relation} applies to role {role}, and COPY cannot"
+                " load into such a table: load as a role with BYPASSRLS, or insert the rows"
+            )
 
     def add(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Add rows; return the ones that were added."""

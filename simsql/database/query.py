@@ -96,13 +96,17 @@ class RowQuery(Query):
         """Return the text that those of rows in this source are compared with."""
         return self.text.get(source) if isinstance(self.text, Mapping) else self.text
 
-    def compared_source(self, sources: Sources | None, column: object) -> Sources:
+    def compared_source(
+        self,
+        sources: Sources | None,
+        column: object,
+        advice: str = "filter by the similarity of a sketch column",
+    ) -> Sources:
         """Return the sources of a column, whose text is compared; UsageError unless there is exactly one."""
         if sources is None or len(sources.names) > 1:
             has = "no source" if sources is None else "several sources"
             raise UsageError(
-                f"{column} has {has}, so similarity= has no single text to compare: filter by the similarity of a"
-                " sketch column"
+                f"{column} has {has}, so there is no single text whose similarity could be asked for: {advice}"
             )
         return sources
 

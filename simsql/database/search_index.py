@@ -186,20 +186,21 @@ class SearchIndex:
         """Return the rows whose fingerprint is within the distance, nearest first.
 
         With `similarity`, between 0 and 1, return only rows whose text in `text_column` is at least that similar
-        to `text`, as `simsql.similarity` compares them. If the table has the sketches of these texts, name their
-        column as `sketch_column`: PostgreSQL then reads no text whose sketch is too different. A row without a
-        sketch is compared. Of the rows that are just as similar as asked, this misses one in 400 or fewer, and all
-        whose text has changed since their sketch was made.
+        to `text`, as `simsql.similarity` compares them. Omit the column if the index has one source. If the table
+        has the sketches of these texts, name their column as `sketch_column`: PostgreSQL then reads no text whose
+        sketch is too different. A row without a sketch is compared. Of the rows that are just as similar as asked,
+        this misses one in 400 or fewer, and all whose text has changed since their sketch was made.
 
         Raises UsageError for a similarity out of range or without a text and its column, for a column of another
         type, and if these sketches cannot be compared with those of `simsql.sketch`; TypeError for a similarity
         that is not a number.
         """
         query = RowQuery(fingerprint, distance, **options)
-        if (query.similarity is None) != (text_column is None) or (sketch_column and text_column is None):
-            raise UsageError("similarity= compares a column of texts: pass both similarity= and text_column=")
+        if query.similarity is None and (text_column or sketch_column):
+            raise UsageError("text_column= and sketch_column= apply only to a similarity: pass similarity=")
         with begin(self._bind) as connection:
             arguments = self._parameters(connection, query)
+            text_column = compared_column(self, connection, query, text_column)
             check_compared_columns(connection, self._table, text_column, sketch_column)
             if query.similarity is not None and text_column is not None and sketch_column is not None:
                 arguments |= {
@@ -438,6 +439,15 @@ class SearchIndex:
             row,
             lambda reader: search(SearchedRows(reader, self._table, column, self._scope, within)),
         )
+
+
+def compared_column(index: SearchIndex, connection: Connection, query: RowQuery, given: str | None) -> str | None:
+    """Return the column whose texts a search compares: the given one or, by default, the source of the index."""
+    if query.similarity is None or given is not None:
+        return given
+    column, _, sources = index._describe(connection, query.recipe)
+    advice = "name the column of the texts (text_column, --text-column)"
+    return query.compared_source(sources, f"{index._table}({column})", advice).names[0]
 
 
 def _part(report: Report, number: int, parts: int) -> Report:

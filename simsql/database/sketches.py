@@ -52,7 +52,8 @@ def find_column(connection: Connection, table: str, column: str) -> FoundColumn 
     return None if found is None else FoundColumn(*found)
 
 
-def _existing_column(connection: Connection, table: str, column: str) -> FoundColumn:
+def existing_column(connection: Connection, table: str, column: str) -> FoundColumn:
+    """Return the result of `find_column`; raise UsageError if there is no such column."""
     found = find_column(connection, table, column)
     if found is None:
         raise UsageError(f"{table} has no column {column}")
@@ -64,7 +65,7 @@ def check_compared_columns(
 ) -> None:
     """Raise UsageError unless these columns hold texts and their sketches; None is no column."""
     if text_column is not None:
-        found = _existing_column(connection, table, text_column)
+        found = existing_column(connection, table, text_column)
         if not found.holds_texts:
             raise UsageError(
                 f"column {text_column} of {table} is {found.type}, not text: name the column of the texts"
@@ -75,7 +76,7 @@ def check_compared_columns(
 
 def check_sketch_column(connection: Connection, table: str, column: str) -> None:
     """Raise UsageError unless a column of bigints is there that has sketches as `simsql.sketch` makes them."""
-    found = _existing_column(connection, table, column)
+    found = existing_column(connection, table, column)
     if found.type != "bigint":
         raise UsageError(f"column {column} of {table} is {found.type}, not bigint: it cannot hold sketches")
     if found.indexed:

@@ -83,7 +83,7 @@ def fingerprint_text(
     if not isinstance(text, Mapping):
         if len(weights) > 1:
             raise UsageError(
-                f"{column} has several sources, so a single text is not enough: pass"
+                f"{column} has several sources, so a single text is not enough: pass a fingerprint or, in Python,"
                 f" text={{{', '.join(f'{name!r}: ...' for name in weights)}}}"
             )
         return simhash(text, recipe)

@@ -24,7 +24,7 @@ from simsql.database.connect import READ_COMMITTED, check_engine, one_line
 from simsql.database.load import Target, find_loaded_columns, find_table
 from simsql.database.query import RowQuery
 from simsql.database.rows_with_origin import OriginCopier, RowWithOrigin
-from simsql.database.sketches import check_compared_columns
+from simsql.database.sketches import check_compared_columns, existing_column
 from simsql.database.transfer import Scope, encode_scope, raw_connection, sqlalchemy_errors
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import Recipe, similarity_many, sketch_distance
@@ -164,6 +164,7 @@ def load_unique(
         with connection.begin():
             target = find_loaded_columns(connection, table, column, sketch_column)
             check_compared_columns(connection, table, text_column, None)
+            existing_column(connection, table, id_column)
         target.weights({text_column: 1})
         if not target.indexed:
             raise UsageError(f"{table}({target.column}) has no simhash index: create it first")
@@ -348,8 +349,9 @@ class _Loader:
                 item.outcome = "replaced"
                 return batch[: number + 1]  # the others are compared with its new text
             else:
+                text = "without a text" if known is None and stored is None else "with another text"
                 raise SimsqlError(
-                    f"{place}id {item.id!r} is in {self._index[0]} with another text: use --replace to replace it"
+                    f"{place}id {item.id!r} is in {self._index[0]} {text}: use --replace to replace it"
                 )
         return batch
 

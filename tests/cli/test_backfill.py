@@ -149,9 +149,9 @@ def test_what_was_broken_off_goes_on_where_it_stopped(posts, database_url, end):
 def test_what_cannot_be_filled(posts, database_url):
     options = ["--database", database_url]
     run("backfill", "post", "--text-column", "title", "--column", "body", *options).failed(
-        1, "is text, not bigint"
+        2, "is text, not bigint"
     )
-    run("backfill", "missing", "--text-column", "body", *options).failed(1, 'relation "missing" does not exist')
+    run("backfill", "missing", "--text-column", "body", *options).failed(2, 'relation "missing" does not exist')
     run("backfill", "post", "--text-column", "body", "--recipe", "no such", *options).failed(
         2, "is not the id of a recipe"
     )

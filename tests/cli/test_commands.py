@@ -151,10 +151,10 @@ def test_near_where_there_is_no_index(database_url, connection, indexed):
         ("seen", "seen has no simhash index"),
         ('"', "invalid name syntax"),
     ):
-        run("near", table, "--fingerprint", 1, "--database", database_url).failed(1, "PostgreSQL: ", part)
+        run("near", table, "--fingerprint", 1, "--database", database_url).failed(2, "PostgreSQL: ", part)
     options = ["--fingerprint", 1, "--database", database_url]
-    run("near", "article", "--column", "body", *options).failed(1, "body")
-    run("near", "article", "--column", "nothing", *options).failed(1, "nothing")
+    run("near", "article", "--column", "body", *options).failed(2, "body")
+    run("near", "article", "--column", "nothing", *options).failed(2, "nothing")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_near_with_two_indexes(database_url, connection, indexed):
     connection.execute("UPDATE article SET title_fp = 5 WHERE id = 4")
     connection.execute("SELECT simsql.create_index('article', 'title_fp')")
     options = ["--fingerprint", 5, "--distance", 0, "--database", database_url]
-    run("near", "article", *options).failed(1, "PostgreSQL: ")
+    run("near", "article", *options).failed(2, "PostgreSQL: ")
     found = run("near", "article", "--column", "title_fp", *options).done()
     assert [json.loads(line)["row"]["id"] for line in found.lines] == [4]
 

@@ -153,6 +153,6 @@ def test_options_that_are_missing_or_do_not_fit(arguments, part):
 
 def test_errors_of_postgresql(articles, database_url):
     _, dedup = articles
-    dedup("--into", "missing.decisions").failed(1, 'PostgreSQL: schema "missing" does not exist')
+    dedup("--into", "missing.decisions").failed(2, 'PostgreSQL: schema "missing" does not exist')
     dedup("--into", "decisions", table="99999").failed(2, "there is no table 99999")
-    dedup("--into", "decisions", table="missing").failed(1, 'PostgreSQL: relation "missing" does not exist')
+    dedup("--into", "decisions", table="missing").failed(2, 'PostgreSQL: relation "missing" does not exist')

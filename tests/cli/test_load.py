@@ -76,7 +76,12 @@ def test_texts_are_loaded_with_sketches_and_compared(posts, database_url, tmp_pa
     table = run(*search, "--similarity", 0, *columns, "--format", "table").done().lines
     assert [line.split()[2] for line in table] == ["similarity", "1.00", "0.64"]
     run(*search, *columns).failed(2, "--text-column and --sketch-column need --similarity")
-    run(*search, "--similarity", 1, *columns[4:]).failed(2, "use --text or --file, and --text-column")
+    run(*search, "--similarity", 1, *columns[4:]).failed(2, "post(fp) has no source, so there is no single text")
+    posts.execute("SELECT simsql.alter_index('post', 'fp', sources => '{\"body\": 1}')")
+    for more in ([], columns[2:4]):
+        assert "same" in run(*search, "--similarity", 1, *columns[4:], *more).done().out
+    posts.execute("SELECT simsql.alter_index('post', 'fp', sources => '{\"body\": 1, \"slug\": 1}')")
+    run(*search, *columns[4:]).failed(2, "pass a fingerprint or, in Python, text={'body': ..., 'slug': ...}")
 
 
 @pytest.mark.parametrize("type_name", ["text", "integer", "numeric(20,0)"])
@@ -175,7 +180,7 @@ def test_a_load_adds_all_or_nothing(posts, database_url, tmp_path):
         1, f"{path}:2: id 'x': PostgreSQL: invalid input syntax for type bigint"
     )
     run("load", "post", lines, "--id-column", "fp", *options).failed(1, "PostgreSQL: ")
-    run("load", "post", lines, "--id-column", "nothing", *options).failed(1, "nothing")
+    run("load", "post", lines, "--id-column", "nothing", *options).failed(2, "nothing")
     assert stored(posts) == before
 
 
@@ -197,7 +202,7 @@ def test_what_cannot_be_loaded(posts, database_url, tmp_path):
     options = ["--database", database_url]
     lines = write_lines(tmp_path / "a.jsonl", {"x": FOX})
     run("load", "plain", lines, *options).failed(2, "plain has no simhash index: name the column")
-    run("load", "missing", lines, *options).failed(1, 'relation "missing" does not exist')
+    run("load", "missing", lines, *options).failed(2, 'relation "missing" does not exist')
     run("load", "post", tmp_path / "nothing", *options).failed(2, "no such file or folder")
     (tmp_path / "empty").mkdir()
     run("load", "post", tmp_path / "empty", *options).failed(1, "no documents in")
@@ -267,8 +272,8 @@ def test_into_a_table(articles, database_url):
 def test_what_cannot_be_listed(articles, database_url):
     options = ["--database", database_url]
     for command in ("pairs", "clusters"):
-        run(command, "missing", *options).failed(1, 'relation "missing" does not exist')
-        run(command, "article", "--column", "body", *options).failed(1, "no simhash index on column body")
+        run(command, "missing", *options).failed(2, 'relation "missing" does not exist')
+        run(command, "article", "--column", "body", *options).failed(2, "no simhash index on column body")
         run(command, "article", "--distance", 65, *options).failed(2, "between 0 and 64, not 65")
         run(command, "article", "--into", "a.b.c", *options).failed(2, "not a table name")
 

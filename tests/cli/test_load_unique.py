@@ -4,6 +4,7 @@ import json
 
 import pytest
 from program import run, write_lines
+from sqlalchemy import make_url
 
 from simsql import similarity
 
@@ -65,8 +66,19 @@ def test_options_that_do_not_fit(options, tmp_path):
     lines = write_lines(tmp_path / "a.jsonl", TEXTS)
     for given in (["--distance", 3], ["--dry-run"], ["--format", "csv"], ["--scope", "a=b"], ["--replace"]):
         run("load", "post", lines, *options[1:], *given).failed(2, f"{given[0]} needs --unique")
+    for wrong in ("--id-column", "--text-column", "--column"):
+        run("load", "post", lines, *options, wrong, "missing").failed(2, "missing")
+    run("load", "missing", lines, *options).failed(2, 'PostgreSQL: relation "missing" does not exist')
     run("load", "post", lines, "--unique").failed(2, "give --id-column and --text-column")
     run("load", "post", lines, "--unique", "--fingerprint-field", "h").failed(2, "leave out --fingerprint-field")
     output = ["--output", tmp_path / "x", "--format", "table"]
     run("load", "post", lines, *options, *output).failed(2, "--format table is for stdout")
     run("load", "post", tmp_path, *options, "--include", "*.txt").failed(1, "no documents in")
+
+
+def test_row_level_security_is_named(connection, options, new_role, tmp_path):
+    role, lines = new_role(), write_lines(tmp_path / "a.jsonl", TEXTS)
+    connection.execute(f"GRANT ALL ON post TO {role}; ALTER TABLE post ENABLE ROW LEVEL SECURITY")
+    options[-1] = make_url(options[-1]).set(username=role).render_as_string(hide_password=False)
+    for given in (options, options[1:]):
+        run("load", "post", lines, *given).failed(1, f"row-level security of public.post applies to role {role},")

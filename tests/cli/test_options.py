@@ -22,7 +22,7 @@ from program import (
 from typer.main import get_command
 
 from simsql import cli
-from simsql.cli._app import _ELSEWHERE
+from simsql.cli._app import _ELSEWHERE, _OTHER_COMMANDS
 from simsql.cli._options import MEANINGS
 
 
@@ -67,6 +67,10 @@ def test_without_a_command_there_is_help():
     [
         (["frobnicate"], "no such command 'frobnicate'; see simsql --help"),
         (["index", "frobnicate"], "no such command 'frobnicate'; see simsql index --help"),
+        (["verify"], "no such command 'verify': use simsql index verify; see simsql --help"),
+        (["build", "a", "b"], "no such command 'build': use simsql index create --concurrently; see"),
+        (["repair"], "no such command 'repair': use simsql index verify --repair; see"),
+        (["index", "vacuum"], "no such command 'vacuum': use simsql maintain; see simsql index --help"),
         (["near"], "missing argument 'TABLE'; see simsql near --help"),
         (["dedup-table", "article"], "missing option '--text-column'; see simsql dedup-table --help"),
         (["index", "alter", "article"], "say what the fingerprints are: --recipe, --source or both"),
@@ -101,6 +105,8 @@ def test_errors_in_arguments_are_one_line(arguments, said):
 def test_options_that_errors_name_instead_of_those_of_other_programs_exist():
     assert {option for options in _ELSEWHERE.values() for option in options} <= MEANINGS.keys()
     assert not _ELSEWHERE.keys() & MEANINGS.keys() - {"--column"}
+    for command in _OTHER_COMMANDS.values():
+        run(*command.split(), "--help").done()
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_a_plan_for_the_fingerprints_of_a_table(connection, database_url):
     fingerprints = skewed(3_000, seed=3)
     create_table(connection, fingerprints)
     table = ["--like", "article", "--database", database_url]
-    run("plan", *table).failed(1, "has no simhash index")
+    run("plan", *table).failed(2, "has no simhash index")
     planned = run("plan", *table, "--column", "fingerprint", "--distance", 7).done()
     rows = {(row["blocks"], row["lead"]): row for row in map(json.loads, planned.lines)}
     assert rows[4, 1]["candidates"] == pytest.approx(mean_candidates(fingerprints, (4, 1, 0), 7), rel=0.5)

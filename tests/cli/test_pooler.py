@@ -93,7 +93,7 @@ def test_hints_are_commands_and_those_of_other_clients_sql(server, connection, d
     with run_pooler(server.cluster.data_folder) as pooler:
         url = pooler.url(database_url)
         found = run("near", "article", "--fingerprint", "1", "--database", url.render_as_string())
-        found.failed(1, "Create it: simsql index create public.article fingerprint\n")
+        found.failed(2, "Create it: simsql index create public.article fingerprint\n")
         where = {"dbname": url.database, "user": "postgres", **url.query}
         with psycopg.connect(**where) as other, pytest.raises(psycopg.errors.UndefinedObject) as refused:
             other.execute("SELECT * FROM simsql.near('article', 1, 3)")

@@ -43,7 +43,7 @@ def test_an_index_with_a_scope_is_made_listed_and_searched(simsql, options):
 
 def test_a_wrong_scope(simsql):
     simsql("index", "create", "article", "fingerprint", "--scope-column", "missing").failed(
-        1, "has no column missing"
+        2, "has no column missing"
     )
     simsql("index", "create", "article", "fingerprint", "--scope-column", "tenant").done()
     for command in (["near", "--fingerprint", 0], ["pairs"], ["clusters"]):

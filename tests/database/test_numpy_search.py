@@ -95,6 +95,8 @@ def test_what_is_no_fingerprint_is_not_searched_for(connection, database):
         for queries, error in (([2**64], ValueError), ([1.5], TypeError), (["1"], ValueError)):
             with pytest.raises(error, match=r"is not a fingerprint|a fingerprint must be"):
                 index.near_many(queries)
+        with pytest.raises(UsageError, match=r"^'text' is not .*, fingerprint texts with simhash_many,"):
+            index.near_many([1, "text"])
         with pytest.raises(TypeError, match="uint64"):
             index.near_many(np.zeros(1))
 

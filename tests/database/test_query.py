@@ -57,7 +57,7 @@ def test_a_text_is_compared_with_a_single_source():
     one = Sources.of("body", None)
     assert query.compared_source(one, "article.fp") == one
     for sources, said in ((None, "no source"), (Sources.of({"a": 1, "b": 1}, None), "several sources")):
-        with pytest.raises(UsageError, match=rf"^article\.fp has {said}, so similarity= has no single text"):
+        with pytest.raises(UsageError, match=rf"^article\.fp has {said}, so there is no single text"):
             query.compared_source(sources, "article.fp")
 
 

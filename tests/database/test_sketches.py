@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from simsql import Recipe, UsageError, hamming_distance, simhash, similarity, sketch
-from simsql.database import SearchIndex, load_rows, to_bigint
+from simsql.database import SearchIndex, alter_index, load_rows, to_bigint
 from simsql.database.explain_row import explain_row
 from simsql.database.query import RowQuery
 from simsql.fingerprint import sketch_distance
@@ -193,8 +193,8 @@ def test_only_columns_of_the_same_sketches_are_used(connection, database):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"text": "a", "similarity": 0.5}, "pass both similarity= and text_column="),
-        ({"text": "a", "sketch_column": "sketch"}, "pass both similarity= and text_column="),
+        ({"text": "a", "similarity": 0.5}, "has no source, so .*: name the column of the texts"),
+        ({"text": "a", "sketch_column": "sketch"}, "apply only to a similarity: pass similarity="),
         ({"text": "a", "similarity": 0, "text_column": "id"}, "column id of article is integer, not text"),
         ({"text": "a", "similarity": 0, "text_column": "title"}, "article has no column title"),
     ],
@@ -224,7 +224,15 @@ def test_only_columns_of_a_text_type_are_compared(connection, database, type_nam
             query = RowQuery(text="a b", similarity=1)
             return [explain_row(using, "article", None, "1", query, "body").similarity]
 
-        for search in (near, explain):
+        def explain_source():
+            alter_index(using, "article", "fingerprint", sources={"body": 1})
+            return [explain_row(using, "article", None, "1", RowQuery(text="a b", similarity=1)).similarity]
+
+        def near_source():
+            found = SearchIndex(using, "article").near_rows(text="a b", similarity=1)
+            return [match.similarity for match in found]
+
+        for search in (near, explain, *[explain_source, near_source] * (type_name == "varchar(9)")):
             if type_name in ("varchar(9)", "words"):
                 assert search() == [1.0]
                 continue

@@ -295,6 +295,10 @@ def test_ids_are_those_of_the_column(connection, database):
     with pytest.raises(SimsqlError, match=r"a:2: id 'x': PostgreSQL: invalid input syntax for type bigint"):
         list(load_unique(database, "article", [*same, NewDocument("x", "y", "a:2")], **COLUMNS))
     assert stored(connection) == {"7": BODY, "8": "one two three"}
+    connection.execute("UPDATE article SET body = NULL WHERE id = 7")
+    with pytest.raises(SimsqlError, match="id '7' is in article without a text: use --replace"):
+        list(load_unique(database, "article", same, **COLUMNS))
+    assert next(load_unique(database, "article", same, **COLUMNS, replace=True)).outcome == "replaced"
 
 
 def test_a_text_replaces_that_of_its_row(connection, database):
