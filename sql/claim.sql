@@ -183,8 +183,10 @@ DECLARE
     lock bigint;
     is_taken boolean;
     nearest simsql.match;
-    claimed bigint[] := nullif(current_setting('simsql.claimed', true), '');
     statement constant bigint := 1000000 * extract(epoch FROM statement_timestamp());
+    -- Anybody may set it to anything.
+    claimed bigint[] := CASE WHEN current_setting('simsql.claimed', true) LIKE '{' || statement || ',%'
+                             THEN current_setting('simsql.claimed') END;
     earlier bigint[];
     inserted simsql.match;
     at bigint;
@@ -253,7 +255,7 @@ BEGIN
     -- What the caller's own statement inserts gets its keys at the end of that statement. So this looks in the table
     -- for the fingerprints that it has claimed. One without a row may be inserted later, after all claims.
     salted := key || int8send(scope_hash);
-    IF claimed[1] = statement THEN
+    IF claimed IS NOT NULL THEN
         earlier := ARRAY(
             SELECT c.claimed[3]
               FROM generate_series(2, cardinality(locals.claimed), 3) AS place

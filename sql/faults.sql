@@ -95,6 +95,8 @@ DECLARE
     columns constant text[] := actual.column_name || actual.scope_columns;
     at constant text := format('%s(%I)', index.table_id, index.column_name);
     search constant text := 'simsql.search_' || index.id;
+    has_search constant boolean := to_regprocedure(search || CASE index.scope_columns WHEN '{}' THEN '(bigint,integer)'
+                                                            ELSE '(bigint,integer,jsonb)' END) IS NOT NULL;
     repair constant text := simsql._call('repair', ARRAY[index.table_id::text]);
     drop_it constant text := simsql._call('drop_index', ARRAY[index.table_id::text, index.column_name]);
     faults simsql._fault[] := simsql._registry_faults();
@@ -117,17 +119,19 @@ BEGIN
                                     index.table_id, index.table_name),
                              'Rename it back, or let the index follow the table:', repair)::simsql._fault;
     END IF;
-    IF to_regprocedure(search || CASE index.scope_columns WHEN '{}' THEN '(bigint,integer)'
-                                 ELSE '(bigint,integer,jsonb)' END) IS NULL THEN
-        IF EXISTS (SELECT FROM pg_proc AS p
-                    WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname = 'search_' || index.id
-                      AND p.pronargs = CASE index.scope_columns WHEN '{}' THEN 2 ELSE 3 END)
-        THEN
-            RETURN faults || ('index dropped', actual.table_name, 'index dropped', 'refuses',
-                              format('the simhash index on %s was dropped after this transaction took its '
-                                     'snapshot', at),
-                              'Start a new transaction.', NULL)::simsql._fault;
-        END IF;
+    IF NOT has_search AND EXISTS (
+        SELECT FROM pg_proc AS p
+         WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname = 'search_' || index.id
+           AND p.pronargs = CASE index.scope_columns WHEN '{}' THEN 2 ELSE 3 END)
+       -- As a change of the storage drops them.
+       OR EXISTS (SELECT FROM pg_class AS c
+                   WHERE c.oid = ANY ((index.stamp).ids) AND pg_relation_filenode(c.oid) IS NULL)
+    THEN
+        RETURN faults || ('index dropped', actual.table_name, 'index dropped', 'refuses',
+                          format('the simhash index on %s was dropped after this transaction took its snapshot', at),
+                          NULL, 'Start a new transaction.')::simsql._fault;
+    END IF;
+    IF NOT has_search THEN
         faults := faults || ('function missing', search, 'damaged', 'refuses',
                              format('the search function of the simhash index on %s is missing', at),
                              'Create it again:', repair)::simsql._fault;

@@ -153,6 +153,13 @@ def test_an_older_snapshot_gets_everything_or_an_error(connection, connect, stor
         with pytest.raises((errors.UndefinedObject, errors.ObjectNotInPrerequisiteState)):
             near(reader, 0, 3)
     reader.execute("ROLLBACK")
+    begin(reader, level)
+    change(connection, storage)
+    assert problems(reader) == {("index dropped", "public.article")}
+    columns = "SELECT state, hint FROM simsql.indexes"
+    assert reader.execute(columns).fetchall() == [("index dropped", "Start a new transaction.")]
+    reader.execute("ROLLBACK")
+    assert problems(reader) == set()
     searches_are_exact(reader)
 
 

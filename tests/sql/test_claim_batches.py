@@ -171,3 +171,12 @@ def test_what_a_statement_has_claimed_is_not_readable(articles, new_role, connec
     assert not {CENTRE, ~CENTRE} & set(kept)
     assert kept[3] ^ kept[6] != -1
     assert stranger.execute("SELECT current_setting('simsql.claimed')").fetchone() == ("",)
+
+
+@pytest.mark.parametrize("kept", ["garbage", "{5,x}", "{1e9}", "{99999999999999999999,1,1}", "", "{}"])
+def test_what_others_have_put_into_the_setting_is_no_claim(articles, kept):
+    articles.execute("SELECT set_config('simsql.claimed', %s, false)", [kept])
+    articles.execute(
+        f"INSERT INTO article (fingerprint) SELECT f FROM unnest('{{5,7}}'::int8[]) AS f WHERE {FREE.format('f')}"
+    )
+    assert inserted(articles, after=2) == [5]

@@ -413,6 +413,21 @@ def test_a_child_has_to_be_detached_first(articles, attach, detach):
     searches_are_exact(articles)
 
 
+def test_what_depends_on_a_key_table_has_to_go_first(articles):
+    """Repair drops an altered key table, and whoever drops the index or creates another one drops it, too."""
+    articles.execute("CREATE TABLE child () INHERITS (simsql.keys_1_1)")
+    for statement in ("repair", "drop_index"):
+        with pytest.raises(errors.DependentObjectsStillExist, match=r"needs table simsql\.keys_1_1") as refused:
+            articles.execute(f"SELECT simsql.{statement}('article')")
+        assert refused.value.diag.message_detail == "table public.child depends on table simsql.keys_1_1"
+        assert "ALTER TABLE ... NO INHERIT simsql.keys_1_1;" in refused.value.diag.message_hint
+    articles.execute("ALTER TABLE child NO INHERIT simsql.keys_1_1; CREATE VIEW seen AS TABLE simsql.keys_1_1")
+    with pytest.raises(errors.DependentObjectsStillExist, match=r"needs table simsql\.keys_1_1"):
+        articles.execute("SELECT simsql.drop_index('article')")
+    assert repaired(articles) == set()
+    searches_are_exact(articles)
+
+
 # Transactions and rights
 
 

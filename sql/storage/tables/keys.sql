@@ -210,6 +210,7 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     keys text;
+    others text;
 BEGIN
     FOR keys IN
         SELECT c.relname FROM pg_class AS c
@@ -217,8 +218,15 @@ BEGIN
            AND c.relname ~ format('^(keys_%1$s_\d+|built_%1$s)$', index_id)
            AND c.relkind = 'r'
     LOOP
-        -- A build may have ended after this transaction took its snapshot.
-        EXECUTE format('DROP TABLE IF EXISTS simsql.%I', keys);
+        BEGIN
+            -- A build may have ended after this transaction took its snapshot.
+            EXECUTE format('DROP TABLE IF EXISTS simsql.%I', keys);
+        EXCEPTION WHEN dependent_objects_still_exist THEN
+            GET STACKED DIAGNOSTICS others = PG_EXCEPTION_DETAIL;
+            RAISE EXCEPTION 'simsql: something of yours needs table simsql.%', keys
+                USING ERRCODE = 'dependent_objects_still_exist', DETAIL = others,
+                      HINT = format('Drop it, or take a table out: ALTER TABLE ... NO INHERIT simsql.%s;', keys);
+        END;
     END LOOP;
 END
 $$;
