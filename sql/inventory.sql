@@ -36,45 +36,9 @@ AS $$
         (SELECT c.relowner FROM pg_class AS c WHERE c.oid = index.table_id))
 $$;
 
--- Those properties of key tables without which they have to be made anew. This locks nothing.
-CREATE OR REPLACE FUNCTION simsql._key_inventory(index simsql.registry, actual simsql.registry)
-RETURNS TABLE (kind text, object text, property text, problem text, expected text, found text)
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    RETURN QUERY
-    SELECT 'key table', k.name, p.*
-      FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS n
-     CROSS JOIN LATERAL format('simsql.keys_%s_%s', index.id, n.number) AS k (name)
-      LEFT JOIN pg_class AS c ON c.oid = to_regclass(k.name)
-     CROSS JOIN LATERAL (
-           SELECT string_agg(concat_ws(' ', a.attname, a.atttypid::regtype, nullif(a.attcollation, 0)::regcollation,
-                                       nullif(concat(a.attgenerated, a.attidentity), ''),
-                                       CASE WHEN a.atthasdef THEN 'DEFAULT' END), ', ' ORDER BY a.attnum)
-             FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
-           AS columns (found)
-     CROSS JOIN LATERAL (VALUES
-           ('existence', CASE WHEN c.oid IS NULL THEN 'key table missing' ELSE 'key table altered' END,
-            'r', c.relkind::text),
-           -- Scope values are compared by the type and collation that they have in the user's table.
-           ('columns', 'key table altered',
-            CASE WHEN array_position(actual.scope_columns, NULL) IS NULL THEN (
-                SELECT coalesce(string_agg(concat_ws(' ', s.name, simsql._base_type(u.atttypid),
-                                                     nullif(u.attcollation, 0)::regcollation) || ', ', ''
-                                           ORDER BY s.number), '')
-                  FROM simsql._scope_columns(actual) AS s
-                  JOIN pg_attribute AS u ON u.attrelid = actual.table_id AND u.attname = s.column_name)
-                || 'key bigint' ELSE columns.found END,
-            columns.found),
-           ('inheritance', 'key table altered', NULL,
-            (SELECT string_agg(CASE i.inhrelid WHEN c.oid THEN i.inhparent ELSE i.inhrelid END::regclass::text, ', ')
-               FROM pg_inherits AS i WHERE c.oid IN (i.inhrelid, i.inhparent))))
-           AS p (property, problem, expected, found)
-     WHERE index.storage = 'tables' AND (c.oid IS NOT NULL OR p.property = 'existence');
-END
-$$;
-
-CREATE OR REPLACE FUNCTION simsql._inventory(index simsql.registry, actual simsql.registry)
+-- With `keys_only`, those properties of key tables without which they have to be made anew. Then this locks nothing.
+CREATE OR REPLACE FUNCTION simsql._inventory(
+    index simsql.registry, actual simsql.registry, keys_only boolean DEFAULT false)
 RETURNS TABLE (kind text, object text, property text, problem text, expected text, found text)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -82,13 +46,33 @@ DECLARE
     expected_owner constant text := simsql._owner(index)::regrole;
 BEGIN
     IF index.storage = 'tables' THEN
-        RETURN QUERY SELECT * FROM simsql._key_inventory(index, actual);
         RETURN QUERY
         SELECT 'key table', k.name, p.*
           FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS n
          CROSS JOIN LATERAL format('simsql.keys_%s_%s', index.id, n.number) AS k (name)
-          JOIN pg_class AS c ON c.oid = to_regclass(k.name)
+          LEFT JOIN pg_class AS c ON c.oid = to_regclass(k.name)
+         CROSS JOIN LATERAL (
+               SELECT string_agg(concat_ws(' ', a.attname, a.atttypid::regtype, nullif(a.attcollation, 0)::regcollation,
+                                           nullif(concat(a.attgenerated, a.attidentity), ''),
+                                           CASE WHEN a.atthasdef THEN 'DEFAULT' END), ', ' ORDER BY a.attnum)
+                 FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+               AS columns (found)
          CROSS JOIN LATERAL (VALUES
+               ('existence', CASE WHEN c.oid IS NULL THEN 'key table missing' ELSE 'key table altered' END,
+                'r', c.relkind::text),
+               -- Scope values are compared by the type and collation that they have in the user's table.
+               ('columns', 'key table altered',
+                CASE WHEN array_position(actual.scope_columns, NULL) IS NULL THEN (
+                    SELECT coalesce(string_agg(concat_ws(' ', s.name, simsql._base_type(u.atttypid),
+                                                         nullif(u.attcollation, 0)::regcollation) || ', ', ''
+                                               ORDER BY s.number), '')
+                      FROM simsql._scope_columns(actual) AS s
+                      JOIN pg_attribute AS u ON u.attrelid = actual.table_id AND u.attname = s.column_name)
+                    || 'key bigint' ELSE columns.found END,
+                columns.found),
+               ('inheritance', 'key table altered', NULL,
+                (SELECT string_agg(CASE i.inhrelid WHEN c.oid THEN i.inhparent ELSE i.inhrelid END::regclass::text, ', ')
+                   FROM pg_inherits AS i WHERE c.oid IN (i.inhrelid, i.inhparent))),
                -- ALTER TABLE SET LOGGED leaves it unlogged: a crash would empty it but keep the rows.
                ('persistence', 'key table unlogged',
                 CASE WHEN (SELECT t.relpersistence FROM pg_class AS t WHERE t.oid = index.table_id) = 'p' THEN 'p'
@@ -97,32 +81,35 @@ BEGIN
                ('row-level security', 'policy altered', 'enabled',
                 CASE WHEN c.relforcerowsecurity THEN 'forced' WHEN c.relrowsecurity THEN 'enabled' ELSE 'disabled' END),
                ('policies', 'policy altered', '(readers,r,t,{0}) ' || simsql._policy(index),
-                (SELECT string_agg(concat_ws(' ', (p.polname, p.polcmd, p.polpermissive, p.polroles)::text,
-                                             simsql._on_one_line(pg_get_expr(p.polqual, p.polrelid)),
-                                             pg_get_expr(p.polwithcheck, p.polrelid)), '; ')
-                   FROM pg_policy AS p WHERE p.polrelid = c.oid)),
+                -- PostgreSQL locks a table to write an expression.
+                CASE WHEN NOT keys_only THEN (
+                    SELECT string_agg(concat_ws(' ', (p.polname, p.polcmd, p.polpermissive, p.polroles)::text,
+                                                simsql._on_one_line(pg_get_expr(p.polqual, p.polrelid)),
+                                                pg_get_expr(p.polwithcheck, p.polrelid)), '; ')
+                      FROM pg_policy AS p WHERE p.polrelid = c.oid) END),
                ('own trigger', 'replication can delete keys', 'simsql._ignore_applied 11 R conditional',
                 (SELECT concat_ws(' ', t.tgfoid::regproc, t.tgtype, t.tgenabled,
                                   CASE WHEN t.tgqual IS NOT NULL THEN 'conditional' END)
                    FROM pg_trigger AS t WHERE t.tgrelid = c.oid AND t.tgname = 'simsql_keep_own')),
                ('replica identity', 'replica identity altered', 'f', c.relreplident::text),
                ('comment', 'comment altered', simsql._key_comment(index, n.number, n.lead_mask),
-                obj_description(c.oid, 'pg_class')))
-               AS p (property, problem, expected, found);
-        RETURN QUERY
-        SELECT 'key table', k.name, 'foreign ' || f.kind, 'foreign ' || f.kind, NULL,
-               (SELECT string_agg(o.name, ', ') FROM simsql._foreign_objects(to_regclass(k.name)) AS o
-                 WHERE o.kind = f.kind)
-          FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS n
-         CROSS JOIN LATERAL format('simsql.keys_%s_%s', index.id, n.number) AS k (name)
-         CROSS JOIN unnest('{trigger,rule,constraint,B-tree}'::text[]) AS f (kind)
-         WHERE to_regclass(k.name) IS NOT NULL;
-        RETURN QUERY
-        SELECT 'progress', format('simsql.%s', c.relname), 'row-level security', 'policy altered', 'enabled',
-               concat_ws(' ', CASE WHEN c.relrowsecurity THEN 'enabled' ELSE 'disabled' END,
-                         (SELECT string_agg(p.polname, ', ') FROM pg_policy AS p WHERE p.polrelid = c.oid))
-          FROM pg_class AS c WHERE c.oid = to_regclass('simsql.built_' || index.id);
+                obj_description(c.oid, 'pg_class'))
+                UNION ALL
+               SELECT 'foreign ' || f.kind, 'foreign ' || f.kind, NULL,
+                      (SELECT string_agg(o.name, ', ') FROM simsql._foreign_objects(c.oid) AS o WHERE o.kind = f.kind)
+                 FROM unnest('{trigger,rule,constraint,B-tree}'::text[]) AS f (kind))
+               AS p (property, problem, expected, found)
+         WHERE (c.oid IS NOT NULL OR p.property = 'existence')
+           AND NOT (keys_only AND p.problem NOT IN ('key table missing', 'key table altered'));
     END IF;
+    IF keys_only THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT 'progress', c.oid::regclass::text, 'row-level security', 'policy altered', 'enabled',
+           concat_ws(' ', CASE WHEN c.relrowsecurity THEN 'enabled' ELSE 'disabled' END,
+                     (SELECT string_agg(p.polname, ', ') FROM pg_policy AS p WHERE p.polrelid = c.oid))
+      FROM pg_class AS c WHERE c.oid = to_regclass('simsql.built_' || index.id) AND index.storage = 'tables';
     RETURN QUERY
     SELECT lower(o.kind), o.name, 'owner', 'owner altered', expected_owner, o.owner::regrole::text
       FROM simsql._objects() AS o WHERE o.index_id = index.id;

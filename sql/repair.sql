@@ -119,7 +119,7 @@ BEGIN
     -- objects are dropped.
     lost := EXISTS (
         SELECT FROM simsql.registry AS r
-         CROSS JOIN LATERAL simsql._key_inventory(r, simsql._as_named(r)) AS i
+         CROSS JOIN LATERAL simsql._inventory(r, simsql._as_named(r), keys_only => true) AS i
          WHERE r.table_id = repair.table_name AND i.expected IS DISTINCT FROM i.found);
     PERFORM simsql._lock(table_name, CASE WHEN lost THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END,
                          'repair');

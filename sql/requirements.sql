@@ -19,38 +19,32 @@ installed (owner, is_ours) AS (
       FROM pg_namespace AS n WHERE n.nspname = 'simsql'
 ),
 found (number, requirement, met, problem, remedy) AS (
-    SELECT 1, 'PostgreSQL 14 or newer', version >= 14,
-           pg_catalog.format('PostgreSQL %s is too old: simsql needs 14 or newer (bit_count on bit strings)', version),
-           'upgrade the server or use another one'
+    SELECT r.*
       FROM database
-    UNION ALL
-    SELECT 2, 'a server that accepts writes', NOT is_standby,
-           'the server is a standby, which accepts no writes', 'connect to the primary'
-      FROM database
-    UNION ALL
-    SELECT 3, 'transactions that may write', is_standby OR NOT is_read_only,
-           'transactions are read-only',
-           pg_catalog.format('ALTER ROLE %I IN DATABASE %I SET default_transaction_read_only = off', role, name)
-      FROM database
-    UNION ALL
-    -- An upgrade creates no schema.
-    SELECT 4, 'CREATE on the database',
-           pg_catalog.has_database_privilege(name, 'CREATE') OR EXISTS (SELECT FROM installed),
-           pg_catalog.format('role %s may not create the schema simsql in database %s', role, name),
-           pg_catalog.format('as its owner, GRANT CREATE ON DATABASE %I TO %I', name, role)
-      FROM database
-    UNION ALL
-    SELECT 5, 'no other schema named simsql', coalesce((SELECT is_ours FROM installed), true),
-           pg_catalog.format('database %s has a schema simsql (of %s) that simsql did not install', name,
-                             (SELECT owner::regrole FROM installed)),
-           'rename or drop it, then install again'
-      FROM database
-    UNION ALL
-    SELECT 6, 'for an upgrade: the role owns the schema simsql',
-           coalesce((SELECT pg_catalog.pg_has_role(owner, 'USAGE') FROM installed WHERE is_ours), true),
-           pg_catalog.format('role %s does not own the schema simsql', role),
-           pg_catalog.format('upgrade as %s', (SELECT owner::regrole FROM installed))
-      FROM database
+      LEFT JOIN installed ON true
+     CROSS JOIN LATERAL (VALUES
+           (1, 'PostgreSQL 14 or newer', version >= 14,
+            pg_catalog.format('PostgreSQL %s is too old: simsql needs 14 or newer (bit_count on bit strings)', version),
+            'upgrade the server or use another one'),
+           (2, 'a server that accepts writes', NOT is_standby,
+            'the server is a standby, which accepts no writes', 'connect to the primary'),
+           (3, 'transactions that may write', is_standby OR NOT is_read_only,
+            'transactions are read-only',
+            pg_catalog.format('ALTER ROLE %I IN DATABASE %I SET default_transaction_read_only = off', role, name)),
+           -- An upgrade creates no schema.
+           (4, 'CREATE on the database',
+            pg_catalog.has_database_privilege(name, 'CREATE') OR owner IS NOT NULL,
+            pg_catalog.format('role %s may not create the schema simsql in database %s', role, name),
+            pg_catalog.format('as its owner, GRANT CREATE ON DATABASE %I TO %I', name, role)),
+           (5, 'no other schema named simsql', coalesce(is_ours, true),
+            pg_catalog.format('database %s has a schema simsql (of %s) that simsql did not install', name,
+                              owner::regrole),
+            'rename or drop it, then install again'),
+           (6, 'for an upgrade: the role owns the schema simsql',
+            is_ours IS NOT TRUE OR pg_catalog.pg_has_role(owner, 'USAGE'),
+            pg_catalog.format('role %s does not own the schema simsql', role),
+            pg_catalog.format('upgrade as %s', owner::regrole)))
+           AS r (number, requirement, met, problem, remedy)
     UNION ALL
     SELECT 7, pg_catalog.format('USAGE on the language %s', wanted),
            coalesce(pg_catalog.has_language_privilege(l.oid, 'USAGE'), false),
@@ -63,47 +57,41 @@ found (number, requirement, met, problem, remedy) AS (
       LEFT JOIN pg_language AS l ON l.lanname = wanted
     UNION ALL
     -- PostgreSQL grants what follows to every role, and some servers revoke it.
-    SELECT 8, pg_catalog.format('EXECUTE on %s functions', pg_catalog.cardinality(wanted)), missing IS NULL,
-           pg_catalog.format('role %s may not call %s', role, missing),
-           pg_catalog.format('as a superuser, GRANT EXECUTE ON FUNCTION %s TO %I', missing, role)
+    SELECT number, pg_catalog.format('%s on %s %s', wanted_right, pg_catalog.cardinality(wanted), kind), missing IS NULL,
+           pg_catalog.format('role %s may not %s %s', role, verb, missing),
+           pg_catalog.format('as a superuser, GRANT %s %s TO %I', grantable, missing, role)
       FROM database
-     CROSS JOIN (VALUES ('{
+     CROSS JOIN (VALUES
+           (8, 'EXECUTE', 'functions', 'call', 'EXECUTE ON FUNCTION', '{
                "gen_random_uuid()", "pg_advisory_xact_lock(bigint)", "pg_advisory_xact_lock_shared(bigint)",
                "pg_backend_pid()", "pg_blocking_pids(integer)", "pg_collation_actual_version(oid)",
-               "pg_current_snapshot()",
-               "pg_database_collation_actual_version(oid)", "pg_describe_object(oid, oid, integer)",
-               "pg_get_expr(pg_node_tree, oid)", "pg_get_indexdef(oid, integer, boolean)", "pg_get_triggerdef(oid)",
+               "pg_current_snapshot()", "pg_database_collation_actual_version(oid)",
+               "pg_describe_object(oid, oid, integer)", "pg_get_expr(pg_node_tree, oid)",
+               "pg_get_indexdef(oid, integer, boolean)", "pg_get_triggerdef(oid)",
                "pg_identify_object_as_address(oid, oid, integer)", "pg_partition_ancestors(regclass)",
-               "pg_partition_root(regclass)", "pg_partition_tree(regclass)", "pg_relation_filenode(regclass)",
-               "pg_relation_is_updatable(regclass, boolean)", "pg_relation_size(regclass)", "pg_size_bytes(text)",
-               "pg_sleep(double precision)", "pg_snapshot_xip(pg_snapshot)", "pg_snapshot_xmax(pg_snapshot)",
-               "pg_snapshot_xmin(pg_snapshot)",
-               "pg_stat_get_dead_tuples(oid)", "pg_stat_get_ins_since_vacuum(oid)",
-               "pg_stat_get_last_analyze_time(oid)", "pg_stat_get_last_autoanalyze_time(oid)",
-               "pg_stat_get_last_autovacuum_time(oid)", "pg_stat_get_last_vacuum_time(oid)",
-               "pg_stat_get_live_tuples(oid)", "pg_stat_get_mod_since_analyze(oid)",
-               "pg_try_advisory_xact_lock(bigint)", "pg_typeof(pg_catalog.any)", "pg_visible_in_snapshot(xid8, pg_snapshot)",
+               "pg_partition_root(regclass)", "pg_partition_tree(regclass)",
+               "pg_relation_filenode(regclass)", "pg_relation_is_updatable(regclass, boolean)",
+               "pg_relation_size(regclass)", "pg_size_bytes(text)", "pg_sleep(double precision)",
+               "pg_snapshot_xip(pg_snapshot)", "pg_snapshot_xmax(pg_snapshot)",
+               "pg_snapshot_xmin(pg_snapshot)", "pg_stat_get_dead_tuples(oid)",
+               "pg_stat_get_ins_since_vacuum(oid)", "pg_stat_get_last_analyze_time(oid)",
+               "pg_stat_get_last_autoanalyze_time(oid)", "pg_stat_get_last_autovacuum_time(oid)",
+               "pg_stat_get_last_vacuum_time(oid)", "pg_stat_get_live_tuples(oid)",
+               "pg_stat_get_mod_since_analyze(oid)", "pg_try_advisory_xact_lock(bigint)",
+               "pg_typeof(pg_catalog.any)", "pg_visible_in_snapshot(xid8, pg_snapshot)",
                "set_config(text, text, boolean)"
-           }'::text[])) AS f (wanted)
+           }'::text[]),
+           (9, 'SELECT', 'catalogs', 'read', 'SELECT ON', '{
+               pg_am, pg_amop, pg_attrdef, pg_attribute, pg_collation, pg_constraint, pg_database,
+               pg_default_acl, pg_depend, pg_index, pg_inherits, pg_language, pg_locks, pg_opclass,
+               pg_operator, pg_policy, pg_prepared_statements, pg_prepared_xacts, pg_proc, pg_rewrite,
+               pg_roles, pg_settings, pg_stat_progress_create_index, pg_stats, pg_trigger, pg_type
+           }'::text[])) AS w (number, wanted_right, kind, verb, grantable, wanted)
      CROSS JOIN LATERAL (
-                SELECT pg_catalog.string_agg(w, ', ') FROM pg_catalog.unnest(wanted) AS w
-                 WHERE NOT pg_catalog.has_function_privilege(pg_catalog.to_regprocedure(w), 'EXECUTE')
-           ) AS m (missing)
-    UNION ALL
-    SELECT 9, pg_catalog.format('SELECT on %s catalogs', pg_catalog.cardinality(wanted)), missing IS NULL,
-           pg_catalog.format('role %s may not read %s', role, missing),
-           pg_catalog.format('as a superuser, GRANT SELECT ON %s TO %I', missing, role)
-      FROM database
-     CROSS JOIN (VALUES ('{
-               pg_am, pg_amop, pg_attrdef, pg_attribute, pg_collation, pg_constraint, pg_database, pg_default_acl,
-               pg_depend, pg_index, pg_inherits, pg_language, pg_locks, pg_opclass, pg_operator, pg_policy,
-               pg_prepared_statements, pg_prepared_xacts, pg_proc, pg_rewrite, pg_roles, pg_settings,
-               pg_stat_progress_create_index, pg_stats,
-               pg_trigger, pg_type
-           }'::text[])) AS c (wanted)
-     CROSS JOIN LATERAL (
-                SELECT pg_catalog.string_agg(w, ', ') FROM pg_catalog.unnest(wanted) AS w
-                 WHERE NOT pg_catalog.has_table_privilege(pg_catalog.to_regclass('pg_catalog.' || w), 'SELECT')
+           SELECT pg_catalog.string_agg(one, ', ') FROM pg_catalog.unnest(wanted) AS one
+            WHERE NOT CASE kind
+                  WHEN 'functions' THEN pg_catalog.has_function_privilege(pg_catalog.to_regprocedure(one), 'EXECUTE')
+                  ELSE pg_catalog.has_table_privilege(pg_catalog.to_regclass('pg_catalog.' || one), 'SELECT') END
            ) AS m (missing)
 )
 SELECT requirement, met, CASE WHEN NOT met THEN problem END AS problem, CASE WHEN NOT met THEN remedy END AS remedy
