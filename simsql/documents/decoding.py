@@ -76,6 +76,8 @@ class Stream(io.BufferedIOBase):
         self._advance = advance or (lambda _: None)
         self._head = b""
         self._error: Exception | None = None
+        self.guess = ""
+        """The encoding that `check_start` has chosen for `DETECT`."""
         self._has_ended = False
 
     def sample(self, size: int = SAMPLE) -> bytes:
@@ -126,7 +128,7 @@ class Stream(io.BufferedIOBase):
 
 def decode_text(stream: Stream, encoding: str, limit: int) -> str:
     """Return the text of a whole file. Raise UnfitError if it is not text or exceeds `limit` bytes."""
-    encoding = check_start(stream.sample(), encoding)
+    encoding = check_start(stream, encoding)
     data = read_document(stream, limit)
     try:
         return data.decode(encoding)
@@ -153,10 +155,13 @@ def too_long(limit: int) -> UnfitError:
     return UnfitError("too long", f"longer than {size:,} {units[0]} (--max-document)")
 
 
-def check_start(sample: bytes, encoding: str, *, is_records: bool = False) -> str:
-    """Return the encoding of a file, given its start. Raise UnfitError if it is not text."""
+def check_start(stream: Stream, encoding: str, *, is_records: bool = False) -> str:
+    """Return the encoding of a file, a guess for `DETECT`. Raise UnfitError if it does not begin as text."""
+    sample = stream.sample()
     if not sample:
         raise UnfitError("empty", "the file is empty")
+    if encoding == DETECT:
+        encoding = stream.guess = stream.guess or _detect_start(stream)
     encoding = _mark_of(sample)[1] or encoding
     if find_kind(sample).like_text:
         raise not_text(sample)
@@ -207,10 +212,9 @@ class RecordBytes:
     """
 
     def __init__(self, stream: Stream, encoding: str) -> None:
-        sample = stream.sample()
-        self.encoding = check_start(sample, encoding, is_records=True)
+        self.encoding = check_start(stream, encoding, is_records=True)
         """As the user knows it."""
-        self._mark = _mark_of(sample)[0]
+        self._mark = _mark_of(stream.sample())[0]
         stream.read1(len(self._mark))
         self._stream = stream
         self._own = self.encoding.removesuffix("-sig")
@@ -314,30 +318,19 @@ def undecodable(encoding: str, position: str, data: bytes | None = None) -> Unfi
     return UnfitError(f"not {encoding}", what)
 
 
-def detect_encoding(read_start: Callable[[int], bytes]) -> str:
-    """Return the encoding of a text: a guess if it is not UTF-8. `read_start` returns as many bytes as asked for.
-
-    It is UTF-8, too, if a guess is not safe, or if the bytes are not a text: what reads it says so.
-    """
-    data = read_start(_LOOKED_AT)
+def _detect_start(stream: Stream) -> str:
+    data = stream.sample(_LOOKED_AT)
     return _detect(data if len(data) < _LOOKED_AT else whole_characters(data))
 
 
 def _detect(data: bytes) -> str:
+    """Return UTF-8 or a guess: UTF-8, too, if no guess is safe, or if this is not a text."""
     # Legacy texts hold no NUL.
     if _mark_of(data)[0] or b"\0" in data or is_like_utf8(data):
         return "utf-8"
     if _control_share(data, len(data)) > _FEW_CONTROLS:
         return "utf-8"
     return choose_encoding(data) or "utf-8"
-
-
-def check_bytes(sample: bytes) -> None:
-    """Raise UnfitError unless this can be the start of a text, in whatever encoding."""
-    if find_kind(sample).like_text or (
-        not _mark_of(sample)[0] and _control_share(sample, len(sample)) > _FEW_CONTROLS
-    ):
-        raise not_text(sample)
 
 
 def _mark_of(sample: bytes) -> tuple[bytes, str]:

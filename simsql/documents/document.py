@@ -2,13 +2,12 @@
 
 import os
 import stat
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from simsql.documents.compression import is_named_compressed
-from simsql.documents.decoding import DETECT, MAX_DOCUMENT, detect_encoding
+from simsql.documents.decoding import MAX_DOCUMENT
 
 _FILE = 1 << 12  # opening a file takes as long as reading this many bytes
 _COMPRESSION = 8
@@ -96,12 +95,6 @@ class Layout:
     """Whether to read pictures, and nothing else."""
     lines: bool = False
     """Whether each line of a text, and of standard input, pipes and devices, is a document."""
-
-    def of_file(self, read_start: Callable[[int], bytes]) -> "Layout":
-        """Return the layout with the encoding of a file. `read_start` returns as many bytes as asked for."""
-        if self.encoding != DETECT:
-            return self
-        return replace(self, encoding=detect_encoding(read_start))
 
 
 def storable(name: str | os.PathLike[str]) -> str:

@@ -18,7 +18,7 @@ from typing import IO, Any, BinaryIO
 
 from simsql.documents import formats
 from simsql.documents.compression import find_compression, is_named_compressed
-from simsql.documents.decoding import DETECT, Stream
+from simsql.documents.decoding import Stream
 from simsql.documents.document import Document, Found, Layout, Skip
 from simsql.documents.files import FAILURES, check_regular, skip_of
 from simsql.documents.formats import Format, Target
@@ -74,8 +74,7 @@ class FileReader:
             self.bytes_done = before + found.size
 
     def _read(self, found: Found) -> Iterator[Document | Skip]:
-        layout, guess = self.layout, None
-        format_ = format_of(found, layout)
+        format_ = format_of(found, self.layout)
         with ExitStack() as files:
             try:
                 file: Any = self._stdin
@@ -90,16 +89,16 @@ class FileReader:
                 stream = Stream(file, self._advance)
                 if format_.is_stream and (compression := find_compression(stream.sample())):
                     stream = Stream(compression.read(stream))
-                if layout.encoding == DETECT and format_.is_text:
-                    layout = layout.of_file(stream.sample)
-                    guess = None if layout.encoding == "utf-8" else layout.encoding
-                for item in format_.read(stream, found, layout):
-                    if guess and isinstance(item, Document):
-                        item, guess = item._replace(guess=guess), None  # noqa: PLW2901
+                is_first = True
+                for item in format_.read(stream, found, self.layout):
+                    if is_first and isinstance(item, Document):
+                        is_first = False
+                        if stream.guess not in ("", "utf-8"):
+                            item = item._replace(guess=stream.guess)  # noqa: PLW2901
                     yield item
                     del item  # a long document is not kept while the next one is read
             except FAILURES as error:
-                yield skip_of(found.name, error, layout.encoding)
+                yield skip_of(found.name, error, self.layout.encoding)
 
     def _advance(self, size: int) -> None:
         self.bytes_done += size
@@ -134,7 +133,7 @@ def copy_file(
                 if format_.is_stream and (compression := find_compression(stream.sample())):
                     stream = Stream(stack.enter_context(compression.read(stream)))
                     target = stack.enter_context(closing(compression.write(target)))
-                format_.copy(stream, target, layout.of_file(stream.sample), removed)
+                format_.copy(stream, target, layout, removed)
         while data := source.read1(_CHUNK):
             if not removed:
                 target.write(data)

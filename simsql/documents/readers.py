@@ -138,9 +138,8 @@ def read_single_text(path: str, *, encoding: str, max_document: int, stdin: Bina
     or more than `max_document` bytes.
     """
     if path == "-":
-        stream = Stream(stdin)
         try:
-            return decode_text(stream, Layout(encoding=encoding).of_file(stream.sample).encoding, max_document)
+            return decode_text(Stream(stdin), encoding, max_document)
         except UnfitError as unfit:
             raise SimsqlError(f"stdin: {unfit.reason}: {unfit.detail}") from None
     layout = Layout(encoding=encoding, max_document=max_document)

@@ -26,8 +26,6 @@ class Format(Protocol):
     """How the names of such files end, in lower case. Compressed files have another ending behind it."""
     is_records: bool | None
     """Whether a file has records, and not one text; None if only its content tells."""
-    is_text: bool = True
-    """Whether a file is decoded in the encoding of the layout."""
     is_stream: bool = True
     """Whether a file is read from its beginning to its end, so that it may also be compressed as a whole."""
 
@@ -86,14 +84,14 @@ class ByContent(Format):
         self.find(stream, layout).copy(stream, target, layout, removed)
 
 
-def copy_pieces(pieces: Iterable[tuple[int, bytes]], target: Target, removed: Iterable[int]) -> None:
-    """Write the pieces of a file, numbered by the lines where they begin, without those in these lines."""
+def leave_out(pieces: Iterable[tuple[int, bytes]], removed: Iterable[int]) -> Iterator[bytes]:
+    """Yield the pieces of a file, numbered by the lines where they begin, without those in these lines."""
     left = iter(removed)
     gone = next(left, None)
     for number, data in pieces:
         if number == gone:
             gone = next(left, None)
         else:
-            target.write(data)
+            yield data
     if gone is not None:
         raise ChangedError

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from simsql.documents.decoding import UNDECODABLE, RecordBytes, Stream, UnfitError, too_long, undecodable
 from simsql.documents.document import Document, Found, Layout, Skip, printable
-from simsql.documents.formats import Format, Target, copy_pieces
+from simsql.documents.formats import Format, Target, leave_out
 from simsql.documents.output_formats import DELIMITERS
 from simsql.documents.records import (
     Record,
@@ -81,7 +81,8 @@ class Table(Format):
                 yield number, bytes(row)
                 row.clear()
 
-        copy_pieces(pieces(), target, removed)
+        for each in leave_out(pieces(), removed):
+            target.write(each)
 
 
 def _check_width(row: list[str], width: int) -> None:

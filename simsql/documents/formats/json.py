@@ -16,7 +16,7 @@ from simsql.documents.decoding import (
     too_long,
 )
 from simsql.documents.document import Document, Found, Layout, Skip
-from simsql.documents.formats import ByContent, Format, Target, copy_pieces
+from simsql.documents.formats import ByContent, Format, Target, leave_out
 from simsql.documents.formats.lines import Lines
 from simsql.documents.formats.text import TEXT
 from simsql.documents.records import Record, check_filled, missing_field, name_of, read_each, spell_fingerprint
@@ -75,14 +75,10 @@ class JsonArray(Format):
                     raise element
                 yield number, data.encode(element)
 
-        class Elements:
-            def write(self, element: bytes) -> None:
-                nonlocal start
-                target.write(start + element)
-                start = data.encode(",\n")
-
         target.write(data.encode("["))
-        copy_pieces(pieces(), Elements(), removed)
+        for element in leave_out(pieces(), removed):
+            target.write(start + element)
+            start = data.encode(",\n")
         target.write(data.encode("]\n"))
 
     def _parse(self, layout: Layout, element: str) -> Record:
@@ -128,7 +124,7 @@ def decode_start(stream: Stream, layout: Layout, size: int) -> str:
     """Return the text at the start of a file of records; nothing if it is none."""
     sample = stream.sample(size)
     try:
-        return sample.decode(check_start(sample[:SAMPLE], layout.encoding, is_records=True), "ignore")
+        return sample.decode(check_start(stream, layout.encoding, is_records=True), "ignore")
     except (UnfitError, UnicodeError):
         return ""
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from simsql.documents.decoding import RecordBytes, Stream
 from simsql.documents.document import Document, Found, Layout, Skip
-from simsql.documents.formats import Format, Target, copy_pieces
+from simsql.documents.formats import Format, Target, leave_out
 from simsql.documents.records import Record, read_each
 
 
@@ -35,7 +35,9 @@ class Lines(Format):
                 yield number, line
                 number += line.endswith(b"\n")
 
-        copy_pieces(pieces(), data.copy_to(target), removed)
+        target = data.copy_to(target)
+        for line in leave_out(pieces(), removed):
+            target.write(line)
 
 
 LINES = Lines()

@@ -43,7 +43,7 @@ class Parquet(Format):
 
     endings = (".parquet",)
     is_records = True
-    is_text = is_stream = False
+    is_stream = False
 
     def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the text column of each row. Skip unfit rows, and the rest of a damaged row group."""

@@ -32,7 +32,6 @@ class Picture(OneText):
     """Pictures, which are recognised by content. They are read alone, and their names may have any ending."""
 
     endings = ()
-    is_text = False
 
     def suits(self, ending: str, layout: Layout) -> bool:  # noqa: ARG002
         """Return whether pictures are wanted."""
