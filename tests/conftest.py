@@ -215,7 +215,7 @@ def new_role(server: Server, _roles: list[str]) -> Callable[[], str]:
 
 @pytest.fixture
 def fill(request: pytest.FixtureRequest) -> Callable[[psycopg.Connection], object] | None:
-    """Fill the databases of tests that ask for `articles`: `fill_articles` of their module, once for each server."""
+    """Fill the databases of tests that ask for `articles`: `fill_articles` of their module, once a server."""
     return getattr(request.module, "fill_articles", None) if "articles" in request.fixturenames else None
 
 

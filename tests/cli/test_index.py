@@ -29,27 +29,14 @@ def index(database_url):
 
 
 def listed(index):
-    """The cells of each index, apart from how it is."""
-    rows = [json.loads(line) for line in index("list").done().lines]
+    """The cells of each index, apart from how it is, in the order of the columns."""
     names = [
-        "table",
-        "column",
-        "scope",
-        "distance",
-        "blocks",
-        "lead",
-        "inner_blocks",
-        "recipe",
-        "storage",
-        "state",
-        "is_default",
-        "bytes",
-        "unvacuumed",
-        "last_vacuum",
-        "hint",
+        *("table", "column", "scope", "distance", "blocks"),
+        *("lead", "inner_blocks", "recipe", "storage", "state"),
     ]
-    assert all(list(row) == names for row in rows)
-    return [list(row.values())[:-5] for row in rows]
+    rows = [json.loads(line) for line in index("list").done().lines]
+    assert all(list(row)[: len(names)] == names for row in rows)
+    return [list(row.values())[: len(names)] for row in rows]
 
 
 def rows_of(found):
@@ -157,7 +144,8 @@ def test_the_list_and_the_check_say_how_an_index_is(connection, database_url, in
     connection.execute("UPDATE article SET fingerprint = -1 - fingerprint WHERE id % 2 = 0")
     flush_statistics(connection)
     (line,) = index("list").done().lines
-    *_, size, unvacuumed, vacuumed, hint = json.loads(line).values()
+    names = ("bytes", "unvacuumed", "last_vacuum", "hint")
+    size, unvacuumed, vacuumed, hint = map(json.loads(line).get, names)
     assert size > 100 * 4 * 36
     assert unvacuumed == pytest.approx(1 / 3)
     assert datetime.fromisoformat(vacuumed).tzinfo
