@@ -125,7 +125,7 @@ BEGIN
            AND p.pronargs = CASE index.scope_columns WHEN '{}' THEN 2 ELSE 3 END)
        -- As a change of the storage drops them.
        OR EXISTS (SELECT FROM pg_class AS c
-                   WHERE c.oid = ANY ((index.stamp).ids) AND pg_relation_filenode(c.oid) IS NULL)
+                   WHERE c.oid = ANY ((index.stamp).ids) AND c.relkind = 'r' AND pg_relation_filenode(c.oid) IS NULL)
     THEN
         RETURN faults || ('index dropped', actual.table_name, 'index dropped', 'refuses',
                           format('the simhash index on %s was dropped after this transaction took its snapshot', at),
