@@ -77,11 +77,9 @@ class Names(NamedTuple):
     path: Sequence[str]
     """The file, with surrogates for bytes that are not UTF-8; empty for standard input."""
     shared: Sequence[bool]
-    """Whether other documents have this name, too."""
-    place_is_name: Sequence[bool]
-    """Whether the place is the name of another document."""
-    name_is_place: Sequence[bool]
-    """Whether the name is the place of another document, which has another name."""
+    """Whether the name is also the name or the place of another document."""
+    place_shared: Sequence[bool]
+    """Whether the place is also the name or the place of another document."""
 
 
 @dataclass(frozen=True)

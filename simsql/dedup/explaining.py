@@ -15,7 +15,7 @@ class ExplainedDocument:
     """The decision about a document."""
 
     id: str
-    """Its id or, if other documents have it, too, its place."""
+    """Its id or, if another document is called so, too, its place."""
     kept: str | None
     """The id of the document that is kept in its favour: its own if it is kept; None without a decision."""
     kept_similarity: float | None

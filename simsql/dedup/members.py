@@ -29,11 +29,9 @@ class Member(NamedTuple):
     path: str
     """Its file, with surrogates for bytes that are not UTF-8; empty for standard input."""
     shared: bool
-    """Whether other documents have this name, too."""
-    place_is_name: bool
-    """Whether the place is the name of another document."""
-    name_is_place: bool
-    """Whether the name is the place of another document, which has another name."""
+    """Whether the name is also the name or the place of another document."""
+    place_shared: bool
+    """Whether the place is also the name or the place of another document."""
     kept: int
     """The position of the document that is kept in its favour: its own if it is kept."""
     kept_label: str
@@ -51,7 +49,7 @@ class Member(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The name or, if other documents have it, too, the place."""
+        """The name or, if another document is called so, too, the place."""
         return self.place if self.shared else self.name
 
     @property

@@ -144,7 +144,7 @@ def test_a_name_that_is_also_the_place_of_another_document(tmp_path, monkeypatch
     paths = "0.txt", "a.jsonl", "./a.jsonl:1"
     found = command("dedup", *paths, "--drop-list", "drop").done()
     assert Path("drop").read_text() == ""
-    assert "a.jsonl:1: place and path: the path of this file" in found.err
+    assert "a.jsonl:1: several documents: another document is called so, too" in found.err
 
 
 def test_a_file_whose_name_looks_like_an_option(tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ class ClusterCount:
     refused: SkipCount = field(default_factory=SkipCount)
     """Dropped documents that are not droppable, because nobody knows that their text is still there afterwards."""
     shared: int = 0
-    """Members that share their name with another document."""
+    """Members whose name is also the name or the place of another document."""
     example: Member | None = None
     """One of them."""
     unlisted: SkipCount = field(default_factory=SkipCount)

@@ -7,7 +7,7 @@ from simsql.dedup.members import Member
 from simsql.documents import storable
 
 _REPLACED = re.compile(r"\\x00|\\ud[89a-f]")  # by simsql.documents.storable
-_AS_ID = "place and id", "the place of this document is also the id of another one"
+_SHARED = "several documents", "another document is called so, too"
 
 
 def listed_name(member: Member) -> str:
@@ -17,7 +17,7 @@ def listed_name(member: Member) -> str:
     """
     if member.line:
         is_id = member.name != member.place
-        return member.place if is_id and (member.name_is_place or _is_path(member.name)) else member.label
+        return member.place if is_id and _is_path(member.name) else member.label
     return f"./{member.path}" if member.path.startswith("-") else member.path  # rm would take it for options
 
 
@@ -26,8 +26,7 @@ def ambiguity(member: Member, name: str, *, null: bool) -> tuple[str, str] | Non
     if not null and set("\n\r") & set(name):
         return "line end", "the name would be more than one line: --null ends names with a NUL instead"
     if not member.line:
-        of_record = "place and path", "the path of this file is also the place of a record"
-        return _AS_ID if member.place_is_name else (of_record if member.name_is_place else None)
+        return _SHARED if member.shared or member.place_shared else None
     if name != member.place:
         replaced = "in an id, it may stand for a character that no output can have"
         return ("backslash", replaced) if _REPLACED.search(name) else None
@@ -35,7 +34,7 @@ def ambiguity(member: Member, name: str, *, null: bool) -> tuple[str, str] | Non
         return "backslash", "in the place of a record, it may stand for a byte that is not UTF-8"
     if _is_path(name):
         return "place and path", "the place of this record is also the path of a file"
-    return _AS_ID if member.place_is_name else None
+    return _SHARED if member.place_shared else None
 
 
 def unambiguous_name(member: Member, *, null: bool) -> str | None:

@@ -172,42 +172,44 @@ class FileSource(Source):
     def _places(self, positions: I64) -> list[str]:
         return list(map(printable, self._bases(positions)))
 
-    @cached_property
-    def _hashes(self) -> tuple[I64, I64]:
-        """The hashes of all names, and those of the places of documents that are called otherwise."""
-        own, others = np.zeros((2, self.total), dtype=np.int64)
+    def _portions(self) -> Iterator[I64]:
+        """Yield the positions of all documents, as many at a time as may have their names in memory."""
         for start in range(0, self.total, _AT_ONCE):
-            positions = np.arange(start, min(start + _AT_ONCE, self.total))
-            own[positions] = names = _hash(self._names(positions))
-            places = _hash(self._places(positions))
-            others[positions] = np.where(places == names, 0, places)
-        return own, others
+            yield np.arange(start, min(start + _AT_ONCE, self.total))
 
     @cached_property
-    def _sorted_hashes(self) -> list[I64]:
-        return [np.sort(hashes) for hashes in self._hashes]
+    def _sorted_hashes(self) -> I64:
+        """The hashes of all names, and those of the places of documents that are called otherwise."""
+        found = []
+        for positions in self._portions():
+            names, places = _hash(self._names(positions)), _hash(self._places(positions))
+            found += [names, places[places != names]]
+        return np.sort(np.concatenate(found))
+
+    def _are_shared(self, called: Sequence[str]) -> list[bool]:
+        """Return whether several documents are called so, by their names or places."""
+        hashes, wanted = self._sorted_hashes, _hash(called)
+        counts = np.searchsorted(hashes, wanted, "right") - np.searchsorted(hashes, wanted)
+        return (counts > 1).tolist()  # type: ignore[no-any-return]
 
     def names(self, positions: I64) -> Names:
         """Return how the documents at these positions are called."""
         names, places = self._names(positions), self._places(positions)
-        own, others = self._sorted_hashes
-        by_name, by_place = _hash(names), _hash(places)
         return Names(
             names,
             places,
             self.columns.line[positions].tolist(),
             self.files.path.some(self.columns.file[positions]),
-            (_count(own, by_name) > 1).tolist(),
-            (_count(own, by_place) > (by_name == by_place)).tolist(),
-            (_count(others, by_name) > 0).tolist(),
+            self._are_shared(names),
+            self._are_shared(places),
         )
 
     def find(self, name: str) -> int:
         """Return the position of a document. Raises UsageError if none is called so, or several are."""
         found: list[int] = []
-        for hashes, spell in zip(self._hashes, (self._names, self._places), strict=True):
-            (near,) = np.nonzero(hashes == hash(name))
-            found = found or [at for at, other in zip(near.tolist(), spell(near), strict=True) if other == name]
+        for spell in (self._names, self._places):
+            for positions in () if found else self._portions():
+                found += positions[[other == name for other in spell(positions)]].tolist()
         if not found:
             raise UsageError(f"no document is called {printable(name)!r}: name documents as the output does")
         if len(found) > 1:
@@ -222,11 +224,6 @@ class FileSource(Source):
 
 def _hash(strings: Sequence[str]) -> I64:
     return np.fromiter(map(hash, strings), np.int64, len(strings))
-
-
-def _count(ascending: I64, values: I64) -> I64:
-    """Return how often each value is there."""
-    return np.searchsorted(ascending, values, "right") - np.searchsorted(ascending, values)
 
 
 def _real_path(path: str, folders: dict[str, str]) -> str:

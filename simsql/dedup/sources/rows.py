@@ -150,7 +150,7 @@ class RowSource:
             self._labels |= {place: label for place, _, label in self.table.labelled_texts(missing)}
         labels = [self._labels[place] for place in places.tolist()]
         no = [False] * len(labels)
-        return Names(labels, labels, [0] * len(labels), [""] * len(labels), no, no, no)
+        return Names(labels, labels, [0] * len(labels), [""] * len(labels), no, no)
 
     def find(self, name: str) -> int:
         """Return the position of a row that the user has named."""
