@@ -51,7 +51,7 @@ demo: $(READY) ## find near-duplicates among the texts of the installed packages
 	cd $(VENV)/lib/python3*/site-packages && $(CURDIR)/$(BIN)/python $(CURDIR)/examples/demo.py $(DEMO)
 
 test: $(READY) ## run the tests against every PostgreSQL there is
-	$(BIN)/python -m pytest -rs --numprocesses 2 --durations=30
+	$(BIN)/python -m pytest -rs --numprocesses 3 --durations=30
 
 coverage: $(READY) ## run the tests, and fail if they leave more than a twentieth of simsql/ untested
 	$(BIN)/python -m coverage erase

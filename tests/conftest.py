@@ -64,10 +64,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "fault(kind, sabotage): a row of docs/explanation/reliability.md")
     config.addinivalue_line("markers", "slow: runs with --reliability alone")
     config.pluginmanager.register(Reliability(config))
-    for name, others in (("every_version", "on all other servers"), ("oldest_version", "on the oldest server")):
-        config.addinivalue_line(
-            "markers", f"{name}: runs on the newest server and, with its first parameters, {others}"
-        )
+    config.addinivalue_line("markers", "every_version: runs, with its first parameters, on all other servers, too")
+    config.addinivalue_line("markers", "oldest_version: make test-versions runs it, too")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -75,9 +73,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     Everything runs on the newest. Generated searches, triggers and upgrades run on every version, since each
     parses, plans and fires them in its own way. Tests of plans, locks, snapshots, dumps, replication and of the
-    catalogs in which faults are found run on the oldest, too. Arithmetic, checks of arguments, quoting and what
-    Python does depend on no version. Nor do tests of Hypothesis: they vary the data, and the tests beside them run
-    the same statements.
+    catalogs in which faults are found run with `make test-versions`, too. Arithmetic, checks of arguments, quoting
+    and what Python does depend on no version. Nor do tests of Hypothesis: they vary the data, and the tests beside
+    them run the same statements.
     """
     find = metafunc.definition.get_closest_marker
     if "server" not in metafunc.fixturenames or "citus" in metafunc.fixturenames:
@@ -88,9 +86,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     elif find("every_version"):
         programs = PROGRAMS
-    elif find("oldest_version"):
-        programs = [*PROGRAMS[:1], *PROGRAMS[1:][-1:]]
-    elif find("pooled"):
+    elif find("pooled") or find("oldest_version"):
         programs = PROGRAMS[:1]
     else:
         return

@@ -149,6 +149,7 @@ def test_claims_wait_within_a_scope_however_it_is_written(connection, connect, s
         claim(connection, CENTRE)
 
 
+@pytest.mark.every_version
 def test_values_that_a_collation_takes_for_equal_are_one_scope(connection, connect):
     try:
         connection.execute(

@@ -139,6 +139,7 @@ def test_an_ordinary_role_reads_no_more_keys_than_a_superuser(articles, reader, 
     assert sum(removed(reader)) <= sum(removed(articles)) < 200
 
 
+@pytest.mark.every_version
 def test_near_runs_the_plan_that_explain_near_shows(articles, server):
     """Held against auto_explain, where the server has it."""
     try:

@@ -9,7 +9,7 @@ from partitions import FINGERPRINTS, QUERIES, create_index, create_months, inser
 import simsql.database
 from simsql.database import SearchIndex, search_index
 
-pytestmark = pytest.mark.oldest_version
+pytestmark = pytest.mark.every_version  # the bundled ones lack postgres_fdw
 
 
 @pytest.fixture
