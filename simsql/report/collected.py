@@ -1,7 +1,6 @@
 """Gather the clusters of a report in temporary files, and count what the page shows at a glance."""
 
 import hashlib
-import html
 import json
 import re
 from array import array
@@ -11,18 +10,13 @@ from os.path import commonprefix
 from types import TracebackType
 from typing import Any, Self
 
-from simsql.documents import printable
 from simsql.documents.spool import TextSpool
 from simsql.report.content import Closeness, Decision, ReportedMember, RunReport
 
 MAX_TEXT = 1 << 20
 """Characters of a text that a report shows at most."""
 
-MEMBER_OVERHEAD = (
-    80  # bytes: the numbers that are known only when the member is written, and those of its decision
-)
-PICTURE_OVERHEAD = 160
-CLUSTER_OVERHEAD = 160
+MEMBER_OVERHEAD = CLUSTER_OVERHEAD = 40  # bytes of the numbers that are known only when it is written
 _SNIPPET = 90  # characters of a text that the list of clusters shows
 # Nothing that ends a script element, and nothing that UTF-8 cannot hold.
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
@@ -143,10 +137,7 @@ class Collected:
                 number,
             ]
             self.text_sizes.append(size)
-            size = json_size(row) + sum(map(_shown_size, (member.id, member.place, snippet)))
-            if report.pictures:
-                size += PICTURE_OVERHEAD + 2 * _shown_size(member.id)
-            self.member_sizes.append(size + MEMBER_OVERHEAD + (0 if position else CLUSTER_OVERHEAD))
+            self.member_sizes.append(json_size(row) + MEMBER_OVERHEAD + (0 if position else CLUSTER_OVERHEAD))
             rows.append(row)
         return rows
 
@@ -194,10 +185,6 @@ def _as_listed(member: ReportedMember) -> int | str:
     """Return the name of a document in a drop list: 0 for none, 1 for its id, 2 for its place."""
     names = {None: 0, member.place: 2, member.id: 1}
     return names.get(member.listed, member.listed or 0)
-
-
-def _shown_size(name: str) -> int:
-    return len(html.escape(printable(name)).encode())
 
 
 def _numbers(closeness: Closeness) -> tuple[int, float | None]:

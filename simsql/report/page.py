@@ -4,13 +4,12 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from simsql import __version__
 from simsql.documents import printable
-from simsql.fingerprint import show_similarity
 from simsql.report.charts import HEIGHT, WIDTH, draw_histograms
 from simsql.report.collected import Collected, to_json
 from simsql.report.content import RunReport
@@ -23,7 +22,6 @@ _PAGE = Path(__file__).with_name("page")
 _SCRIPTS = ("differences.js", "visible.js", "labels.js", "report.js")
 _FRAME = 200_000  # bytes: more than all that is not about a single cluster
 _ESCAPED = 10  # bytes of a character, at most
-_DROPPED = 2  # in the rows of members
 _CHUNK = 1 << 18  # characters of texts in one script element: the page parses those that it shows
 
 
@@ -74,9 +72,8 @@ def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LI
             policy=_policy(style, script, pictures=report.pictures),
             style=style,
             script=script,
-            texts=() if report.pictures else clusters.texts(),
+            texts=clusters.texts(),
             index=clusters.index(),
-            decisions=clusters.decisions(pictures=report.pictures),
         )
         for piece in pieces:
             file.write(piece)
@@ -116,49 +113,8 @@ class _Clusters:
             for row in rows:
                 if row[3] >= len(rows):
                     row[3] = -1  # the kept text is left out
-            place = self._places[number] if self._places else (0, 0)  # pictures are not in chunks
-            item = to_json([*place, len(all_rows), rows])
+            item = to_json([*self._places[number], len(all_rows), rows])
             yield f"{',' if number else ''}{item}"
-
-    def decisions(self, *, pictures: bool) -> Iterator[tuple[int, int, str, str, list[tuple[str, ...]]]]:
-        """Yield each cluster as plain text: its size, dropped members, beginning, and a line for each member.
-
-        Also yield its pictures, if there are any: the number, size, caption and data URI of each.
-        """
-        prefixes, limits = self._collected.prefixes, self._limits
-        texts = self._collected.texts(limits.clusters, limits.members)
-        for all_rows in self._collected.rows(limits.clusters):
-            rows = all_rows[: limits.members]
-            lines = "\n".join(_describe(row, prefixes) for row in rows)
-            drops = sum(row[2] == _DROPPED for row in all_rows)
-            shown = list(_pictures(*next(texts), prefixes)) if pictures else []
-            yield len(all_rows), drops, printable(rows[0][-2]), lines, shown
-
-
-def _pictures(rows: list[list[Any]], texts: Iterator[str], prefixes: tuple[str, str]) -> Iterator[tuple[str, ...]]:
-    names = {row[-1]: printable(_short(row[0], prefixes, 0)) for row in reversed(rows)}
-    for number, text in enumerate(texts):
-        size, _, source = text.partition(" ")
-        yield f"{number}", size, names[number], source
-
-
-def _describe(row: list[Any], prefixes: tuple[str, str]) -> str:
-    """Return a decision as a line of text: decision, how close it is, and names, separated by tabs."""
-    name, place, decision = row[:3]
-    distance, similarity = row[4:6] if decision == _DROPPED else row[6:8]
-    close = "" if similarity is None else f"{show_similarity(similarity)}  "
-    close += f"{distance} bit{'' if distance == 1 else 's'}"
-    shown = [printable(_short(value, prefixes, which)) for which, value in enumerate((name, place))]
-    names = shown[0] if name == place else f"{shown[0]}  ({shown[1]})"
-    return f"{'dropped' if decision == _DROPPED else 'kept'}\t{close if decision else ''}\t{names}"
-
-
-def _short(name: str, prefixes: tuple[str, str], which: int) -> str:
-    """Return an id (0) or a place (1) without what all begin with. See `short` in report.js."""
-    prefix = prefixes[which]
-    rest = name[len(prefix) :]
-    is_line = prefix.endswith(":") and prefix == prefixes[1] and rest.isdecimal()
-    return f"line {rest}" if is_line else rest or name
 
 
 def _as_list(items: list[str]) -> str:

@@ -6,7 +6,6 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from html import unescape
 from html.parser import HTMLParser
 from io import StringIO
 from itertools import pairwise
@@ -20,7 +19,8 @@ from report_sample import TEXTS, Sample, harbour_clusters, plain_clusters
 
 from simsql.dedup.sinks.report import show_command
 from simsql.report import SIZE_LIMIT, Closeness, ReportedMember, RunReport, write_report
-from simsql.report.collected import to_json
+from simsql.report.charts import draw_histograms
+from simsql.report.collected import Collected, to_json
 from simsql.report.limits import LEAST_MEMBERS, LEAST_TEXT, cut_text
 
 
@@ -127,10 +127,13 @@ def test_numbers_and_histograms_count_all_members():
         "dropped": dropped,
         "stay": len(members) + 100 - dropped,
     }
-    bars: dict[str, list[tuple[float, float, int]]] = {}
-    bar = r'data-filter="(\w+)" data-low="([\d.]+)" data-high="([\d.]+)".*?>\n<title>.*?: ([\d,]+)<'
-    for name, low, high, count in re.findall(bar, html):
-        bars.setdefault(name, []).append((float(low), float(high), int(count)))
+    with Collected() as collected:
+        collected.gather(sample.report())
+        drawn = draw_histograms(sample.report(), collected)
+    bars = {one.name: [(bar.bin.low, bar.bin.high, bar.bin.total) for bar in one.bars] for one in drawn}
+    assert re.findall("<title>(.* .*): ([0-9,]+)<", html) == [
+        (bar.bin.label, f"{bar.bin.total:,}") for one in drawn for bar in one.bars
+    ]
     others = [member.decisive for member in members if member.decision != "representative"]
     values = {
         # As the page knows them, with four digits.
@@ -171,23 +174,6 @@ def test_a_bar_says_its_number_where_there_is_room(distances, labels):
     assert re.findall('class="count".*>(.*)</text>', chart) == labels
 
 
-def decisions(html: str) -> str:
-    """Return what a page says without its script."""
-    return "".join(unescape(cluster) for cluster in re.findall("<pre>(.*?)</pre>", html, re.DOTALL))
-
-
-def test_a_page_says_all_decisions_without_its_script():
-    texts = {"files/<b>.txt": "one two three", "files/\u202eb\n.txt": "one two four", "files/c.txt": "six"}
-    close = {"one two four": Closeness(1, 0.7999), "six": Closeness(12, None)}
-    html = write(Sample([texts, texts], compare=lambda a, b: close[b]).report())
-    one = """<b>Cluster 1</b>  3 documents, 1 dropped  <i>one two three</i>
-kept\t\t<b>.txt
-dropped\t0.79  1 bit\t\\u202eb\\n.txt
-kept\t12 bits\tc.txt"""
-    assert decisions(html) == one + one.replace("Cluster 1", "Cluster 2")
-    assert "All names begin with <bdi>files/</bdi>" in html
-
-
 def test_places_are_named_without_their_common_file():
     itself, near = Closeness(0, 1.0), Closeness(3, 0.9)
     cluster = [
@@ -196,7 +182,6 @@ def test_places_are_named_without_their_common_file():
     ]
     html = write(RunReport(2, {}, [cluster], lambda document: "text"))
     assert "All places begin with <bdi>in/a.jsonl:</bdi>, all names with <bdi>doc:</bdi></p>" in html
-    assert decisions(html).split("\n")[1:] == ["kept\t\t7  (line 1)", "dropped\t0.90  3 bits\t8  (line 12)"]
 
 
 def test_a_similarity_is_never_rounded_up():

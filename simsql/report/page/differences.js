@@ -6,8 +6,8 @@ const differences = (() => {
   const UNSPACED =
     "\\p{scx=Han}\\p{scx=Hira}\\p{scx=Kana}\\p{scx=Bopo}\\p{sc=Thai}\\p{sc=Lao}\\p{sc=Khmr}\\p{sc=Mymr}\\p{sc=Tibt}\\p{sc=Yiii}";
   const TOKEN = new RegExp(`[${UNSPACED}]\\p{M}*|(?:(?![${UNSPACED}])[\\p{L}\\p{N}\\p{M}_\\u200c\\u200d])+|\\S`, "gu");
-  const MOST_CHANGES = 1500; // changed tokens up to which the shortest script of edits is sought
-  const MOST_STEPS = 30_000_000; // in all; then what is left counts as changed
+  const MOST_CHANGES = 3000; // changed tokens up to which the shortest script of edits is sought
+  const MOST_STEPS = 30_000_000; // of the search; then what is left counts as changed
 
   // Return tokens as numbers, equal for equal ones, and where they begin and end. White space is not compared.
   function split(text, numbers) {
@@ -25,7 +25,6 @@ const differences = (() => {
   // Return the blocks of equal tokens as [start in a, start in b, length], in order.
   function match(a, b) {
     const blocks = [];
-    let steps = MOST_STEPS;
 
     function add(i, j, length) {
       const last = blocks.at(-1);
@@ -43,34 +42,27 @@ const differences = (() => {
       while (aHigh - after > aLow && bHigh - after > bLow && a[aHigh - after - 1] === b[bHigh - after - 1]) after++;
       aHigh -= after;
       bHigh -= after;
-      if (aLow < aHigh && bLow < bHigh && !shortest(aLow, aHigh, bLow, bHigh)) around(aLow, aHigh, bLow, bHigh);
+      if (aLow < aHigh && bLow < bHigh) shortest(aLow, aHigh, bLow, bHigh);
       add(aHigh, bHigh, after);
     }
 
-    // Myers: An O(ND) difference algorithm, 1986. Return false if the texts differ too much.
+    // Myers: An O(ND) difference algorithm, 1986.
     function shortest(aLow, aHigh, bLow, bHigh) {
       const n = aHigh - aLow, m = bHigh - bLow;
       const most = Math.min(n + m, MOST_CHANGES);
       const reached = new Int32Array(2 * most + 3);
       const trace = [];
-      for (let d = 0; d <= most; d++) {
+      let steps = MOST_STEPS;
+      for (let d = 0; d <= most && steps > 0; d++) {
         trace.push(reached.slice(most - d, most + d + 3)); // diagonals -d - 1 to d + 1
-        steps -= d;
         for (let k = -d; k <= d; k += 2) {
           const at = most + 1 + k;
           let x = k === -d || (k !== d && reached[at - 1] < reached[at + 1]) ? reached[at + 1] : reached[at - 1] + 1;
-          const from = x;
-          while (x < n && x - k < m && a[aLow + x] === b[bLow + x - k]) x++;
-          steps -= x - from;
+          for (; x < n && x - k < m && a[aLow + x] === b[bLow + x - k]; x++) steps--;
           reached[at] = x;
-          if (x >= n && x - k >= m) {
-            back(trace, n, m, aLow, bLow);
-            return true;
-          }
+          if (x >= n && x - k >= m) return back(trace, n, m, aLow, bLow);
         }
-        if (steps < 0) return false;
       }
-      return false;
     }
 
     function back(trace, n, m, aLow, bLow) {
@@ -90,50 +82,8 @@ const differences = (() => {
       for (const snake of snakes.reverse()) add(...snake);
     }
 
-    // Between very different texts, tokens that occur once in both are fixed points (patience diff).
-    function around(aLow, aHigh, bLow, bHigh) {
-      if (steps < 0) return;
-      const points = [];
-      const inA = once(a, aLow, aHigh), inB = once(b, bLow, bHigh);
-      for (const [token, i] of inA) if (i >= 0 && inB.get(token) >= 0) points.push([i, inB.get(token)]);
-      let i = aLow, j = bLow;
-      for (const [nextI, nextJ] of increasing(points)) {
-        if (nextI < i) continue;
-        compare(i, nextI, j, nextJ);
-        add(nextI, nextJ, 1);
-        i = nextI + 1;
-        j = nextJ + 1;
-      }
-      if (i > aLow) compare(i, aHigh, j, bHigh);
-    }
-
     compare(0, a.length, 0, b.length);
     return blocks;
-  }
-
-  // Return where the tokens of a range are that occur once, in ascending order; -1 for the others.
-  function once(tokens, low, high) {
-    const places = new Map();
-    for (let i = low; i < high; i++) places.set(tokens[i], places.has(tokens[i]) ? -1 : i);
-    return places;
-  }
-
-  // Return the longest subsequence of pairs that increases in both numbers; the first one does already.
-  function increasing(pairs) {
-    const tails = [], before = new Int32Array(pairs.length).fill(-1);
-    pairs.forEach(([, j], index) => {
-      let low = 0, high = tails.length;
-      while (low < high) {
-        const middle = (low + high) >> 1;
-        if (pairs[tails[middle]][1] < j) low = middle + 1;
-        else high = middle;
-      }
-      if (low) before[index] = tails[low - 1];
-      tails[low] = index;
-    });
-    const found = [];
-    for (let index = tails.at(-1) ?? -1; index >= 0; index = before[index]) found.push(pairs[index]);
-    return found.reverse();
   }
 
   // Leave out one or two equal words between changes that are twice as long: a text is read in passages.

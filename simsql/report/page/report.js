@@ -27,7 +27,7 @@
   const index = JSON.parse($("index").textContent);
   const chunks = document.querySelectorAll("script.chunk");
   const labels = openLabels(index.digest);
-  const pictures = index.noun === "picture"; // they are in the list of decisions, which shows them without scripts
+  const pictures = index.noun === "picture"; // the text of one is its size and its address
 
   class Member {
     constructor(row) {
@@ -95,7 +95,6 @@
   // Return a text as [string, whether it is whole], or null if the page does not hold it.
   function textOf(cluster, member) {
     if (member.text < 0) return null;
-    if (pictures) return [$(`picture-${cluster.number}-${member.text}`), true];
     const text = chunk(cluster.chunk)[cluster.at][member.text];
     return typeof text === "string" ? [text, true] : [text[0], false];
   }
@@ -351,7 +350,9 @@
       $(`${side}-name`).replaceChildren(named(member.id, index.prefixes[0]));
       if (pictures) {
         $(`${side}-note`).textContent = text ? "" : "The page does not hold this picture.";
-        $(side).replaceChildren(...(text ? [element("img", { src: text[0].src, alt: text[0].alt })] : []));
+        const [size, src] = text?.[0].split(" ") ?? [];
+        const alt = `${visible.line(short(member.id, index.prefixes[0]))}, ${size} pixels`;
+        $(side).replaceChildren(...(text ? [element("img", { src, alt })] : []));
         continue;
       }
       const held = text && !text[1] ? `The page holds the first ${number([...text[0]].length)} of ${number(member.characters)} characters.` : "";
@@ -499,15 +500,6 @@
     search();
   }
 
-  function filterByBar(bar) {
-    const { filter: name, low, high } = bar.dataset;
-    $(`${name}-low`).value = low;
-    $(`${name}-high`).value = high;
-    $("filters").open = true;
-    search();
-    document.querySelector(".explorer").scrollIntoView({ block: "start" });
-  }
-
   const click = (id, action) => $(id).addEventListener("click", action);
   click("keys", () => $("help").showModal());
   click("export", exportLabels);
@@ -551,15 +543,6 @@
     state.unfolded.set(part, (state.unfolded.get(part) ?? 0) + UNFOLDED);
     drawPair();
   });
-  for (const bar of document.querySelectorAll(".bar[tabindex]")) {
-    bar.addEventListener("click", () => filterByBar(bar));
-    bar.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" || event.key === " ") {
-        event.preventDefault();
-        filterByBar(bar);
-      }
-    });
-  }
   let waiting;
   $("search").addEventListener("input", () => {
     clearTimeout(waiting);
