@@ -11,7 +11,7 @@ from alembic import util
 from alembic.autogenerate import comparators, renderers
 from alembic.autogenerate.api import AutogenContext
 from alembic.operations import Operations
-from alembic.operations.ops import AddColumnOp, CreateTableOp, DropTableOp, UpgradeOps
+from alembic.operations.ops import CreateTableOp, DropTableOp, UpgradeOps
 from sqlalchemy import BigInteger, Column, Connection, Index, MetaData, Table, text
 
 from simsql.alembic.operations import (
@@ -20,13 +20,11 @@ from simsql.alembic.operations import (
     ClearFingerprintsOp,
     CreateSimhashIndexOp,
     InstallSimsqlOp,
-    backfill_command,
 )
 from simsql.database.index_spec import IndexSpec, Storage, is_text_recipe, same_recipe
 from simsql.hamming import Design
 from simsql.sqlalchemy import Fingerprint, Sketch
 from simsql.sqlalchemy.expressions import DeclaredIndex, declared_indexes
-from simsql.sqlalchemy.sources import source_columns
 
 SCHEMA = "simsql"
 
@@ -39,8 +37,6 @@ _BTREE = re.compile(r"simsql_\d+_\d+(_\d+)?")
 
 # A child of the logger alembic, which the alembic.ini of every project configures.
 log = logging.getLogger("alembic.autogenerate.simsql")
-
-_alembics_render_added = renderers.dispatch(AddColumnOp)
 
 RenderItem = Callable[[str, Any, AutogenContext], str | Literal[False]]
 
@@ -281,14 +277,7 @@ def _clearing(index: DeclaredIndex, old: IndexSpec) -> ClearFingerprintsOp | Non
     differs = _recipe_differs(index, old) and not named_now
     if not (differs or _sources_differ(index, old)) or index.column.computed is not None:
         return None
-    return ClearFingerprintsOp(
-        index.table.name,
-        index.spec.column,
-        schema=index.table.schema,
-        old_recipe=old.recipe,
-        new_recipe=index.spec.recipe if differs else old.recipe,
-        sources=bool(index.spec.sources or old.sources),
-    )
+    return ClearFingerprintsOp(index.table.name, index.spec.column, schema=index.table.schema)
 
 
 def _compares(
@@ -338,22 +327,6 @@ def _import_fingerprint(render_item: RenderItem | None) -> RenderItem:
     return render
 
 
-def _render_added(context: AutogenContext, operation: AddColumnOp) -> list[str]:
-    """Render a new column as Alembic does; before a column of sketches, with a comment on how to fill it."""
-    rendered = _alembics_render_added(context, operation)
-    column = operation.column
-    if not isinstance(column.type, Sketch):
-        return [rendered]
-    table = column.table
-    known = source_columns(column) if table is not None else None
-    options = ["--sketch-column", f"{column.name}={next(iter(known or ['COLUMN']))}"]
-    if table is None or not any(index.spec.sources for index in declared_indexes(table)):
-        options = ["--text-column", "COLUMN", *options]
-    command = backfill_command(operation.table_name, operation.schema, *options)
-    # A name may hold a line break, and what follows it would be code.
-    return [f"# Fill it in afterwards: {' '.join(command.splitlines())}", rendered]
-
-
 @cache  # Alembic runs env.py for every command, but refuses to register an operation twice
 def register() -> None:
     """Add simsql's operations to `op`, and simhash indexes to autogenerate and check.
@@ -367,10 +340,8 @@ def register() -> None:
     # Indexes are compared after tables, because the comparison depends on created and dropped tables. Up to
     # Alembic 1.17, comparators run in the order of their registration, and Alembic's own comes first.
     if hasattr(util, "DispatchPriority"):
-        renderers.dispatch_for(AddColumnOp, replace=True)(_render_added)
         comparators.dispatch_for("schema", priority=util.DispatchPriority.FIRST)(leave_out)
         comparators.dispatch_for("schema", priority=util.DispatchPriority.LAST)(compare_indexes)
     else:
-        renderers._registry[AddColumnOp, "default"] = _render_added
         comparators._registry["schema", "default"].insert(0, leave_out)
         comparators.dispatch_for("schema")(compare_indexes)

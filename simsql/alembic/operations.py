@@ -16,10 +16,10 @@ from sqlalchemy import BigInteger, Column, Dialect, MetaData, Table, null, text,
 from sqlalchemy.dialects.postgresql.base import PGDialect
 
 from simsql.database import IndexSpec, install_schema, schema_sql
-from simsql.database.index_spec import Storage, is_text_recipe
+from simsql.database.index_spec import Storage
 from simsql.database.install import UNINSTALL_IF_UNUSED
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe
+from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.hamming import Design
 from simsql.sqlalchemy.expressions import CreateSimhashIndex, SimhashIndexDDL
 
@@ -327,19 +327,14 @@ class SetDefaultSimhashIndexOp(ColumnOp):
         return SimhashIndexDDL("set_default_index", str(self.column_name), self.missing)
 
 
-@dataclass(eq=False, kw_only=True)
 class ClearFingerprintsOp(ColumnOp):
     """Set all fingerprints of a column to NULL.
 
     Autogenerate adds it between dropping the index with one recipe or some sources and creating the index with
-    another. A comment names the recipes, and the backfill, which needs no columns if the new index has `sources`.
+    another.
     """
 
     name = kind = "clear_fingerprints"
-    old_recipe: str | None = None
-    new_recipe: str | None = None
-    sources: bool = False
-    undoes: bool = False
 
     @classmethod
     def clear_fingerprints(
@@ -353,7 +348,7 @@ class ClearFingerprintsOp(ColumnOp):
 
     def reverse(self) -> ClearFingerprintsOp:
         """Return the operation that clears the new fingerprints; the old ones are not restored."""
-        return replace(self, old_recipe=self.new_recipe, new_recipe=self.old_recipe, undoes=not self.undoes)
+        return self
 
     def run(self, operations: Operations) -> None:
         """Run the operation, or print it as SQL."""
@@ -361,43 +356,19 @@ class ClearFingerprintsOp(ColumnOp):
         table = Table(self.table_name, MetaData(), fingerprint, schema=self.schema)
         operations.execute(update(table).values({fingerprint: null()}).where(fingerprint.is_not(None)))
 
-    def to_diff_tuple(self) -> tuple[Any, ...]:
-        """Return what `alembic check` shows."""
-        return (*super().to_diff_tuple(), {"old_recipe": self.old_recipe, "new_recipe": self.new_recipe})
-
     def render(self, context: AutogenContext) -> list[str]:
         """Return the operation after a comment with the reason and the command to run afterwards."""
-        old, new = (f"recipe {name}" if name else "no named recipe" for name in (self.old_recipe, self.new_recipe))
-        keep = f"name {old} in the model" if self.old_recipe else "name their recipe with simsql index alter"
-        if other_texts := self.old_recipe == self.new_recipe:
-            comment = ["The fingerprints come from other texts than before, so the column is cleared."]
-        else:
-            comment = [f"Fingerprints of {old} cannot be compared with those of {new}, so the column is cleared."]
-        comment.append(self._refill())
-        if not (self.undoes or other_texts):
-            comment.append(f"To keep the old ones, {keep} and generate this revision again.")
-        # A name may hold a line break, and what follows it would be code.
-        return [*(f"# {' '.join(line.splitlines())}" for line in comment), str(super().render(context))]
-
-    def _refill(self) -> str:
-        """Return a sentence on how to compute the new fingerprints."""
-        if not is_text_recipe(self.new_recipe):
-            return "Fill it in again afterwards."
-        try:
-            Recipe.from_id(self.new_recipe or DEFAULT_RECIPE.id)
-            recipe = ""
-        except ValueError:
-            recipe = " --recipe FILE"
-        columns = [] if self.sources else ["--text-column", "COLUMN"]
-        command = backfill_command(self.table_name, self.schema, "--column", self.column_name, *columns)
-        return f"Fill it in again afterwards: {command}{recipe}"
+        names = ".".join(_quoted(name) for name in (self.schema, self.table_name) if name is not None)
+        command = f"simsql backfill {shlex.join([names, '--column', self.column_name])}"
+        return [
+            "# Fingerprints of other recipes or texts cannot be compared with new ones. Fill the column in again:",
+            f"# {' '.join(command.splitlines())}",  # what follows a line break in a name would be code
+            str(super().render(context)),
+        ]
 
 
-def backfill_command(table: str, schema: str | None, *options: str) -> str:
-    """Return the command that fills columns of a table."""
-    names = [name for name in (schema, table) if name is not None]
-    name = ".".join(part if re.fullmatch("[a-z_][a-z0-9_]*", part) else f'"{part}"' for part in names)
-    return f"simsql backfill {shlex.join([name, *options])}"
+def _quoted(name: str) -> str:
+    return name if re.fullmatch("[a-z_][a-z0-9_]*", name) else f'"{name}"'
 
 
 OPERATIONS: tuple[type[SimsqlOp], ...] = (
