@@ -1,7 +1,7 @@
 """Texts to fingerprints, and to idf tables: one text, or any number in batches and processes."""
 
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from operator import index
@@ -25,7 +25,7 @@ from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, 
 from simsql.fingerprint.sketches import sketches_of_tokens
 from simsql.fingerprint.tokens import hash_tokens, iter_token_hashes
 from simsql.fingerprint.utf8 import TokenLists
-from simsql.fingerprint.vote import Fingerprints, Outcome, Tally, fingerprints_of, hash_features
+from simsql.fingerprint.vote import Fingerprints, Outcome, Tally, fingerprints_of
 
 # Features of longer texts are counted in portions: all at once would take up to 100 bytes for each character.
 _LONG = 1 << 20
@@ -87,21 +87,6 @@ def simhash_parts(parts: Iterable[tuple[str, int | str]], recipe: Recipe = DEFAU
     together = Features(features.hashes, features.occurrences, features.documents.sum(keepdims=True))
     different = np.array([len(np.unique(features.hashes))])
     values, empty = fingerprints_of(together, recipe, np.repeat(constants or [1], features.documents), different)
-    return None if empty[0] else int(values[0])
-
-
-def simhash_texts_and_features(
-    parts: Iterable[tuple[str, int]], features: Sequence[str], weight: int, recipe: Recipe
-) -> int | None:
-    """Return the fingerprint of weighted texts and of features of the same document, which weigh `weight` times.
-
-    Arguments must be right: see `simhash_parts` and `simhash_features`.
-    """
-    tally = Tally(recipe)
-    _tally_texts(tally, parts, recipe)
-    counts = Counter(features)
-    tally.add(hash_features(list(counts), recipe), np.fromiter(counts.values(), np.int64, len(counts)), weight)
-    values, empty = tally.outcome()
     return None if empty[0] else int(values[0])
 
 

@@ -8,11 +8,10 @@ import codecs
 import html as entities
 import re
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import Any
 
 from simsql.errors import missing_package
-from simsql.fingerprint.documents import simhash_parts, simhash_texts_and_features
+from simsql.fingerprint.documents import simhash_parts
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, check_recipe
 
 _NEVER_TEXT = ("script", "style", "noscript", "template", "svg", "math", "iframe", "object", "select", "textarea")
@@ -66,21 +65,14 @@ def simhash_html(html: str | bytes, recipe: Recipe = DEFAULT_RECIPE) -> int | No
     """Return the fingerprint of a web page, in [0, 2**64), or None if its text has no features.
 
     It is the fingerprint of `simhash_parts` for the parts of `html_parts`, each with the weight of its class in
-    `recipe.class_weights`, or 1. If the recipe names the class "image", the address of each image is a feature
-    too, hashed as in `simhash_features`. Arguments and errors as for `html_parts`.
+    `recipe.class_weights`, or 1. Arguments and errors as for `html_parts`.
     """
     check_recipe(recipe)
     classes = dict(recipe.class_weights)
-    images = "image" in classes
-    parts = html_parts(html, images=images)
-    texts = [(text, classes.get(name, 1)) for text, name in parts if name != "image"]
-    if not images:
-        return simhash_parts(texts, recipe)
-    addresses = [address for address, name in parts if name == "image"]
-    return simhash_texts_and_features(texts, addresses, classes["image"], recipe)
+    return simhash_parts([(text, classes.get(name, 1)) for text, name in html_parts(html)], recipe)
 
 
-def html_parts(html: str | bytes, *, images: bool = False) -> list[tuple[str, str]]:
+def html_parts(html: str | bytes) -> list[tuple[str, str]]:
     """Return the texts of a web page with their classes: one each of "title", "heading" and "text".
 
     The title is that of the page. The headings and the text are those of the main content, or of the whole page
@@ -88,10 +80,6 @@ def html_parts(html: str | bytes, *, images: bool = False) -> list[tuple[str, st
     are not text. Bytes are decoded as in a browser: by a byte order mark, by the encoding that the page declares,
     otherwise as UTF-8 or, if they are not valid UTF-8, as Windows-1252. Invalid bytes are replaced. Broken HTML is
     read as far as possible.
-
-    With `images`, each image of the same content is a part of the class "image", in the order of the page. Its
-    text is the address in `data-src` or `src` as the page spells it. Pages nested too deeply for the parser have
-    none.
 
     Raises TypeError if `html` is neither str nor bytes, ModuleNotFoundError without the `html` extra.
     """
@@ -118,46 +106,12 @@ def html_parts(html: str | bytes, *, images: bool = False) -> list[tuple[str, st
     for head in tree.findall("head"):
         head.tag = "div"  # without <body> it may contain the text, and it is not one of trafilatura's headings
     heading, text = _read(tree)
-    pictured = _number_images(tree) if images else None
-    addresses = [] if pictured is None else pictured[1]
     if len(heading) + len(text) >= _ENOUGH:
         found = trafilatura.bare_extraction(tree, include_comments=False)
         main = ("", "") if found is None else _read(found.body)  # type: ignore[union-attr]  # a dict by request alone
         if any(main):
             heading, text = main
-            if pictured is not None:
-                addresses = _images_of_content(*pictured)
-    return [*_named(title=title, heading=heading, text=text), *((address, "image") for address in addresses)]
-
-
-def _number_images(tree: Any) -> tuple[Any, list[str]]:
-    """Return a copy of the page in which each image has its number as its address, and the addresses.
-
-    trafilatura drops addresses without the ending of an image file, and completes others.
-    """
-    numbered = deepcopy(tree)
-    addresses: list[str] = []
-    for image in list(numbered.iter("img")):
-        address = (image.get("data-src") or image.get("src") or "").strip()
-        image.attrib.clear()
-        if address:
-            image.set("src", f"{len(addresses)}.jpg")
-            addresses.append(address)
-    return numbered, addresses
-
-
-def _images_of_content(numbered: Any, addresses: list[str]) -> list[str]:
-    """Return the addresses of the images of the main content.
-
-    This is a second search, because looking for images can change the text that trafilatura finds.
-    """
-    import trafilatura  # noqa: PLC0415 - an extra
-
-    found = trafilatura.bare_extraction(numbered, include_comments=False, include_images=True)
-    if found is None:
-        return []
-    sources = {graphic.get("src") for graphic in found.body.iter("graphic")}  # type: ignore[union-attr]
-    return [address for number, address in enumerate(addresses) if f"{number}.jpg" in sources]
+    return _named(title=title, heading=heading, text=text)
 
 
 def _named(**texts: str) -> list[tuple[str, str]]:

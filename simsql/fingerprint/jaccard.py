@@ -10,11 +10,10 @@ from itertools import islice
 from math import floor
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simsql.arrays.positions import consecutive
-from simsql.fingerprint.comparisons import compare_documents
-from simsql.fingerprint.hashes import I64, U64
+from simsql.fingerprint.features import padded_trigrams
+from simsql.fingerprint.shared_features import compare_features
 from simsql.fingerprint.tokens import hash_tokens
 
 _BATCH = 1 << 10  # pairs that are compared at once
@@ -51,8 +50,13 @@ def similarity_many(
         numbers: dict[str, int] = {}
         both = [text for pair in batch for text in pair if text is not None and None not in pair]
         if both:
-            pairs = np.array([numbers.setdefault(text, len(numbers)) for text in both]).reshape(-1, 2)
-            result[~missing] = compare_tokens(*hash_tokens(list(numbers), "words"), pairs[:, 0], pairs[:, 1])
+            sides = np.array([numbers.setdefault(text, len(numbers)) for text in both])
+            found = hash_tokens(list(numbers), "words")
+            counts = found.counts[sides]
+            starts = np.cumsum(found.counts) - found.counts
+            features = padded_trigrams(found.hashes[consecutive(starts[sides], counts)], counts)
+            left = np.arange(0, len(sides), 2)
+            result[~missing] = compare_features(*features, np.full(len(left), 2), left, left + 1)
         values.append(result)
         masks.append(missing)
     return np.ma.MaskedArray(np.concatenate(values), mask=np.concatenate(masks))
@@ -61,20 +65,6 @@ def similarity_many(
 def show_similarity(similarity: float) -> str:
     """Return a similarity with two decimals, rounded down: 0.699 must not look like 0.7."""
     return f"{floor(similarity * 100 + 1e-9) / 100:.2f}"
-
-
-def compare_tokens(tokens: U64, counts: I64, left: I64, right: I64) -> NDArray[np.float64]:
-    """Return the similarities of pairs of documents, given the hashes of their tokens.
-
-    `tokens` are the hashes of all tokens, document after document, in the order of each text; `counts` says how
-    many each document has. `left` and `right` are positions of documents, one pair per array position.
-    """
-    starts = np.cumsum(counts) - counts
-
-    def read(documents: I64) -> U64:
-        return tokens[consecutive(starts[documents], counts[documents])]
-
-    return compare_documents(counts, read, left, right)
 
 
 def _batches(pairs: Iterable[tuple[str | None, str | None]]) -> Iterator[Sequence[tuple[str | None, str | None]]]:

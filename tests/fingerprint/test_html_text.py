@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simsql import DEFAULT_RECIPE, Recipe, simhash
-from simsql.fingerprint import html_parts, simhash_features, simhash_html, simhash_parts
+from simsql.fingerprint import html_parts, simhash_html, simhash_parts
 
 STORY = [
     "Bees make honey of the nectar that they gather from the flowers of the meadow, and keep it in combs of wax.",
@@ -180,8 +180,6 @@ PIECES = st.sampled_from([f"<{tag}>" for tag in TAGS] + [f"</{tag.split()[0]}>" 
 @given(st.lists(PIECES, min_size=4).map("".join))
 def test_longer_pages_of_any_structure_are_read(page):
     parts = html_parts(page)
-    pictured = html_parts(page, images=True)
-    assert pictured == [*parts, *[("picture", "image")] * (len(pictured) - len(parts))]
     for text, name in parts:
         assert set(words([text])) <= set(words([STORY[0]]))
         assert name in ("title", "heading", "text")
@@ -223,62 +221,3 @@ def test_the_package_is_imported_when_it_is_needed():
     code = "import sys, simsql; print({'trafilatura', 'lxml'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "set()\n"
-
-
-def figure(attributes):
-    return f"<figure><img {attributes}></figure>"
-
-
-PICTURED = PAGE.replace(PARAGRAPHS, PARAGRAPHS + figure("src=' /pictures/bee?size=2 '") + figure("src=hive.png"))
-PICTURED = PICTURED.replace("Menu entry 3", '<img src="/logo.png">').replace(
-    "</aside>", "<img src=ad.gif></aside>"
-)
-IMAGES = Recipe(class_weights=(("image", 2), ("title", 3)))
-
-
-def test_images_of_the_content_are_parts_if_asked_for():
-    parts = html_parts(PICTURED, images=True)
-    assert parts == [*html_parts(PICTURED), ("/pictures/bee?size=2", "image"), ("hive.png", "image")]
-    assert html_parts(PAGE, images=True) == html_parts(PAGE)
-
-
-@pytest.mark.parametrize(
-    ("attributes", "addresses"),
-    [
-        ("src=a", ["a"]),
-        ("src=", []),
-        ("alt=a", []),
-        ("data-src=a.webp src=data:image/gif;base64,R0lGOD", ["a.webp"]),
-        ("src=data:image/gif;base64,R0lGOD", ["data:image/gif;base64,R0lGOD"]),
-        ("srcset='a.png 2x'", []),
-    ],
-)
-def test_addresses_of_images(attributes, addresses):
-    expected = [(address, "image") for address in addresses]
-    assert html_parts(f"<img {attributes}>", images=True) == expected
-    page = PAGE.replace(PARAGRAPHS, PARAGRAPHS + figure(attributes))
-    assert html_parts(page, images=True) == [*html_parts(page), *expected]
-
-
-def test_only_a_recipe_that_names_images_counts_them():
-    assert simhash_html(PICTURED) == simhash_html(PAGE)
-    titled = Recipe(class_weights=(("title", 3),))
-    assert simhash_html(PICTURED, titled) == simhash_html(PAGE, titled)
-    assert simhash_html(PICTURED, IMAGES) != simhash_html(PICTURED, titled) == simhash_html(PAGE, IMAGES)
-    assert simhash_html(PICTURED.replace("hive", "comb"), IMAGES) != simhash_html(PICTURED, IMAGES)
-
-
-@pytest.mark.parametrize("weight", ["set", "tf", "log"])
-def test_each_image_is_a_feature_of_the_weight_of_its_class(weight):
-    recipe = Recipe(shingles=(1,), weight=weight, class_weights=(("image", 5), ("text", 2)))
-    images = ["/a.png"] * 3 + ["b.png", "b-c"]
-    page = "<p>one two two" + "".join(f"<img src={address}>" for address in images)
-
-    def weigh(count):
-        return {"set": 1, "tf": count, "log": 1 + count.bit_length()}[weight]
-
-    expected = {"one": 2 * weigh(1), "two": 2 * weigh(2)}
-    expected |= {"/a.png": 5 * weigh(3), "b.png": 5 * weigh(1), "b-c": 5 * weigh(1)}
-    assert simhash_html(page, recipe) == simhash_features(expected, recipe)
-    assert simhash_html("<img src=/a.png>", recipe) == simhash_features(["/a.png"])
-    assert simhash_html("<hr>", recipe) is None
