@@ -94,21 +94,21 @@ def holds_server(folder: Path) -> bool:
     return (_expand(folder) / _DATA / "PG_VERSION").exists()
 
 
-def start_embedded(folder: Path | None = None, *, version: int | None = None) -> EmbeddedServer:
+def start_embedded(folder: Path | None = None) -> EmbeddedServer:
     """Start the server of a folder, or join its other users.
 
     Create the folder if it is missing. By default, it is `SIMSQL_HOME`, else `simsql` in the user's data folder
-    (for root, `/var/lib/simsql`). Its data stays. A new folder gets this PostgreSQL `version`, by default the
-    newest one available; an existing folder keeps its version. As root, the server runs as the first of the users
+    (for root, `/var/lib/simsql`). Its data stays. A new folder gets the newest PostgreSQL available; an existing
+    folder keeps its version. As root, the server runs as the first of the users
     `simsql`, `postgres` and `nobody` that exists. An empty folder is then opened to others (o+x); no other mode is
     changed.
 
     Raises SimsqlError if the `embedded` extra is not installed, if the folder belongs to another user or is not
-    accessible to the server, if the version does not match, or if the server does not start.
+    accessible to the server, if its version is not available, or if the server does not start.
     """
     place = _expand(folder or _default_folder()).resolve()
     try:
-        return EmbeddedServer(_join(place, version))
+        return EmbeddedServer(_join(place))
     except OSError as error:
         raise SimsqlError(f"cannot use the folder {place}: {error}") from error
 
@@ -137,22 +137,22 @@ def _expand(folder: Path) -> Path:
 class _Use:
     """The use of a folder's server by this process, shared by its EmbeddedServer objects."""
 
-    def __init__(self, folder: Path, version: int | None) -> None:
+    def __init__(self, folder: Path) -> None:
         _take_folder(folder)
         self.folder = folder
         self.count = 0
         self.users = watcher.open_lock(folder / "users.lock")
         try:
             fcntl.flock(self.users, fcntl.LOCK_SH)
-            self.begin(version)
+            self.begin()
         except BaseException:
             os.close(self.users)  # where the server has been started all the same, the watcher stops it
             raise
 
-    def begin(self, version: int | None) -> None:
+    def begin(self) -> None:
         """Count one more user in this process, and start the watcher and the server unless they run."""
         with _changing(self.folder):
-            self.cluster = PostgresServer(_choose_programs(self.folder, version), self.folder / _DATA, _SETTINGS)
+            self.cluster = PostgresServer(_choose_programs(self.folder), self.folder / _DATA, _SETTINGS)
             # First the watcher: from here on the server is stopped even if this process is killed.
             _ensure_watcher(self.folder, self.cluster.log_file)
             if not self.cluster.data_folder.exists():
@@ -182,13 +182,13 @@ _uses: dict[Path, _Use] = {}
 _guard = threading.RLock()
 
 
-def _join(folder: Path, version: int | None) -> _Use:
+def _join(folder: Path) -> _Use:
     with _guard:
         use = _uses.get(folder)
         if use is None:
-            use = _uses[folder] = _Use(folder, version)
+            use = _uses[folder] = _Use(folder)
         else:
-            use.begin(version)
+            use.begin()
         return use
 
 
@@ -242,15 +242,10 @@ def _take_folder(folder: Path) -> None:
         )
 
 
-def _choose_programs(folder: Path, version: int | None) -> Path:
+def _choose_programs(folder: Path) -> Path:
     programs = bundled_programs()
     marker = folder / _DATA / "PG_VERSION"
-    chosen = int(marker.read_text()) if marker.exists() else version or max(programs)
-    if version not in (None, chosen):
-        raise SimsqlError(
-            f"the data in {folder} is from PostgreSQL {chosen}, not {version}:"
-            " do not request a version, or choose another folder"
-        )
+    chosen = int(marker.read_text()) if marker.exists() else max(programs)
     if chosen not in programs:
         offered = " and ".join(str(known) for known in sorted(programs))
         raise SimsqlError(f"{folder} needs PostgreSQL {chosen}, but the 'embedded' extra bundles {offered}")
