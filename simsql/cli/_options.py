@@ -76,7 +76,6 @@ MEANINGS = {
         "Connect to this PostgreSQL database: postgresql://user@host/name, or a URL for any SQLAlchemy driver; by"
         " default $SIMSQL_DATABASE",
     ),
-    "--disk": Meaning("SIZE", "Recommend only designs up to this size on disk: 500MB, 2GB (1GB is 1024MB)"),
     "--distance": Meaning("BITS", "Allow up to this many differing bits", "-d"),
     "--drop-indexes": Meaning(None, "Also drop all simhash indexes"),
     "--drop-list": Meaning(

@@ -13,10 +13,9 @@ from simsql.cli._options import (
     number_option,
     option,
     parse_scope,
-    parse_size,
 )
 from simsql.documents.output_formats import Column, Format, print_rows
-from simsql.errors import SimsqlError, UsageError
+from simsql.errors import UsageError
 from simsql.hamming import Choice, Plan, plan
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ _FIELDS = tuple(
         Column,
         (
             *("tables", "blocks", "lead", "inner_blocks", "prefix_bits", "probes", "candidates", "scans"),
-            *("bytes", "search_us", "write_us", "best_for", "fits"),
+            *("bytes", "search_us", "write_us", "best_for"),
         ),
     )
 )
@@ -48,7 +47,6 @@ def plan_command(
         int | None, number_option("--rows", "; by default, as many as that of --like has", least=0, most=1 << 64)
     ] = None,
     distance: Annotated[int, distance_option(" in a search")] = 3,
-    disk: Annotated[str | None, option("--disk")] = None,
     table: Annotated[
         str | None,
         option("--like", ", and by default for as many"),
@@ -69,7 +67,6 @@ def plan_command(
         raise UsageError("give the number of rows with --rows, or a table with --like")
     if column and table is None:
         raise UsageError("--column needs --like")
-    room = None if disk is None else parse_size(disk, "--disk")
     sample = None
     if table is not None:
         from simsql.database.statistics import sample_fingerprints  # noqa: PLC0415 - most plans need no database
@@ -80,16 +77,13 @@ def plan_command(
             run.remark("too few different fingerprints: the figures are for random ones")
         if rows is None:
             rows = stored
-    made = plan(rows or 0, distance, disk=room, sample=sample)
-    _print_plan(run.format, made, room)
-    if room is not None and made.within_disk is None:
-        least = _format_size(min(choice.bytes for choice in made.choices))
-        raise SimsqlError(f"no design fits into {_format_size(room)}: the smallest takes {least}")
+    made = plan(rows or 0, distance, sample=sample)
+    _print_plan(run.format, made)
 
 
-def _print_plan(form: Format, made: Plan, room: int | None) -> None:
+def _print_plan(form: Format, made: Plan) -> None:
     if form is Format.TABLE:
-        print_rows(form, _HEADINGS, (_describe(choice, made, room) for choice in made.choices))
+        print_rows(form, _HEADINGS, (_describe(choice, made) for choice in made.choices))
         return
     print_rows(
         form,
@@ -98,14 +92,14 @@ def _print_plan(form: Format, made: Plan, room: int | None) -> None:
             (
                 *(choice.tables, choice.design.blocks, choice.design.lead, choice.design.inner_blocks),
                 *(list(choice.prefix_bits), choice.probes, choice.candidates, choice.scans, choice.bytes),
-                *(choice.search_us, choice.write_us, _purposes(choice, made, room), _fits(choice, room)),
+                *(choice.search_us, choice.write_us, _purposes(choice, made)),
             )
             for choice in made.choices
         ),
     )
 
 
-def _describe(choice: Choice, made: Plan, room: int | None) -> Sequence[str]:
+def _describe(choice: Choice, made: Plan) -> Sequence[str]:
     """Return the cells of a design in a table."""
     design, (shortest, longest) = choice.design, choice.prefix_bits
     return (
@@ -118,23 +112,14 @@ def _describe(choice: Choice, made: Plan, room: int | None) -> Sequence[str]:
         _format_size(choice.bytes),
         _format_time(choice.search_us),
         _format_time(choice.write_us),
-        ", ".join(_purposes(choice, made, room)) if _fits(choice, room) else "too large",
+        ", ".join(_purposes(choice, made)),
     )
 
 
-def _fits(choice: Choice, room: int | None) -> bool:
-    return room is None or choice.bytes <= room
-
-
-def _purposes(choice: Choice, made: Plan, room: int | None) -> list[str]:
-    """Return what a design is best for: nothing if it does not fit."""
-    best = {
-        "reading": made.reading,
-        "writing": made.writing,
-        "disk": made.within_disk,
-        "default": made.default,
-    }
-    return [purpose for purpose, chosen in best.items() if chosen == choice and _fits(choice, room)]
+def _purposes(choice: Choice, made: Plan) -> list[str]:
+    """Return what a design is best for."""
+    best = {"reading": made.reading, "writing": made.writing, "default": made.default}
+    return [purpose for purpose, chosen in best.items() if chosen == choice]
 
 
 def _format_reads(choice: Choice) -> tuple[str, str]:

@@ -5,10 +5,8 @@ Depends only on NumPy, not on a database. Fingerprints are unsigned 64-bit integ
 """
 
 from simsql.hamming._join import PairTask as PairTask
-from simsql.hamming.design import Costs as Costs
 from simsql.hamming.design import Design
 from simsql.hamming.match import find_matches
-from simsql.hamming.pairs import connected_components as connected_components
 from simsql.hamming.pairs import find_clusters, find_pairs, hamming_distance
 from simsql.hamming.planner import Choice as Choice
 from simsql.hamming.planner import Plan as Plan

@@ -21,29 +21,11 @@ TABLES_AT_MOST = 128
 # Microseconds inside PostgreSQL 18 with all data in memory: between the measurements of two machines for tables of
 # 100,000 to 10 million rows, so that neither is off by more than a factor of two. simsql._costs() in SQL returns
 # the same numbers.
-CALL_US = 60.0
-PROBE_US = 1.1
-CANDIDATE_US = 0.1
-SCAN_ROW_US = 0.06
-WRITE_TABLE_US = 12.0
-
-
-@dataclass(frozen=True)
-class Costs:
-    """The components of search and write times, in microseconds.
-
-    `call_us` for each search; `probe_us` for each range of keys; `candidate_us` for each key in a range;
-    `scan_row_us` for each row of a scan; `write_table_us` for the key of a new row in one table.
-    """
-
-    call_us: float = CALL_US
-    probe_us: float = PROBE_US
-    candidate_us: float = CANDIDATE_US
-    scan_row_us: float = SCAN_ROW_US
-    write_table_us: float = WRITE_TABLE_US
-
-
-DEFAULT_COSTS = Costs()
+CALL_US = 60.0  # for each search
+PROBE_US = 1.1  # for each range of keys
+CANDIDATE_US = 0.1  # for each key in a range
+SCAN_ROW_US = 0.06  # for each row of a scan
+WRITE_TABLE_US = 12.0  # for the key of a new row in one table
 
 
 @dataclass(frozen=True)
@@ -142,28 +124,26 @@ class Design:
         rows = whole_number("rows", rows, 0, 1 << FINGERPRINT_BITS)
         return rows * self._share(distance, sample)
 
-    def search_us(
-        self, distance: int, rows: int, costs: Costs = DEFAULT_COSTS, sample: PrefixSample | None = None
-    ) -> float:
+    def search_us(self, distance: int, rows: int, sample: PrefixSample | None = None) -> float:
         """Return the expected microseconds of one search at `distance` over `rows` fingerprints.
 
         Like `simsql.near`, it uses probes or a scan, whichever is expected to be faster.
         """
         candidates = self.candidates(distance, rows, sample)
-        probing = costs.probe_us * self.probes(distance) + costs.candidate_us * candidates
-        return costs.call_us + min(probing, costs.scan_row_us * rows)
+        probing = PROBE_US * self.probes(distance) + CANDIDATE_US * candidates
+        return CALL_US + min(probing, SCAN_ROW_US * rows)
 
-    def write_us(self, costs: Costs = DEFAULT_COSTS) -> float:
+    def write_us(self) -> float:
         """Return the expected microseconds that the keys of a new row add to its insert."""
-        return costs.write_table_us * self.tables
+        return WRITE_TABLE_US * self.tables
 
-    def scan_rows(self, distance: int, costs: Costs = DEFAULT_COSTS, sample: PrefixSample | None = None) -> float:
+    def scan_rows(self, distance: int, sample: PrefixSample | None = None) -> float:
         """Return the number of rows below which a plain scan is expected to be faster than the probes.
 
         `math.inf` if a scan is always faster: at large distances probes read more keys than a scan reads rows.
         """
-        saved_per_row = costs.scan_row_us - costs.candidate_us * self._share(distance, sample)
-        return costs.probe_us * self.probes(distance) / saved_per_row if saved_per_row > 0 else inf
+        saved_per_row = SCAN_ROW_US - CANDIDATE_US * self._share(distance, sample)
+        return PROBE_US * self.probes(distance) / saved_per_row if saved_per_row > 0 else inf
 
     def _share(self, distance: int, sample: PrefixSample | None) -> float:
         """Return the number of keys that a search is expected to read for each stored fingerprint."""

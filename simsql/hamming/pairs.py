@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import comb
 from typing import Any, Literal, overload
 
@@ -175,18 +175,6 @@ def find_clusters(
     values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
     join = Join(values, distance, blocks=_checked_blocks(blocks, distance), spanning=True)
     return _components(values, _close_pairs(join, _checked_workers(workers)))
-
-
-def connected_components(
-    fingerprints: Fingerprints, pairs: Iterable[NDArray[np.uint64]]
-) -> list[NDArray[np.uint64]]:
-    """Return the groups of fingerprints that are connected by chains of pairs, as `find_clusters` returns them.
-
-    `pairs` are uint64 arrays of shape (n, 2), as `find_pairs` yields them in batches; both members of a pair
-    must be among the fingerprints, which is not checked. They are read one by one and not stored. Fingerprints
-    and errors as for `find_pairs`.
-    """
-    return _components(distinct_fingerprints(fingerprints), iter(pairs))
 
 
 def _components(values: NDArray[np.uint64], pairs: Iterator[NDArray[np.uint64]]) -> list[NDArray[np.uint64]]:

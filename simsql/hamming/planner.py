@@ -9,7 +9,7 @@ from math import comb, inf
 
 from simsql.arrays.checks import FINGERPRINT_BITS, whole_number
 from simsql.hamming.blocks import block_sizes
-from simsql.hamming.design import DEFAULT_COSTS, TABLES_AT_MOST, Costs, Design
+from simsql.hamming.design import TABLES_AT_MOST, Design
 from simsql.hamming.skew import PrefixSample
 
 # Bytes of a key in one table: 36.24 in the table and 22.46 in the B-tree, measured after a build over 10 million
@@ -57,60 +57,43 @@ class Plan:
     more tables and takes at most a ninth longer to search.
 
     `reading` has the fastest search. `writing` has the fewest tables among designs whose search takes up to a
-    millisecond, or up to twice as long as the fastest if that is longer. `within_disk` is the fastest design
-    that takes up to the given size, or None if no design does or none was given. `default` is the design that
+    millisecond, or up to twice as long as the fastest if that is longer. `default` is the design that
     `create_index` chooses: see `default_design`.
     """
 
     rows: int
     distance: int
-    costs: Costs
     choices: tuple[Choice, ...]
     reading: Choice
     writing: Choice
-    within_disk: Choice | None
     default: Choice
 
 
-def plan(
-    rows: int,
-    distance: int,
-    *,
-    disk: int | None = None,
-    costs: Costs = DEFAULT_COSTS,
-    sample: PrefixSample | None = None,
-) -> Plan:
+def plan(rows: int, distance: int, *, sample: PrefixSample | None = None) -> Plan:
     """Compare all designs of up to 128 tables for `rows` fingerprints searched at `distance` (0 to 64 bits).
 
-    `disk` is the most bytes that an index may take: for the keys of all tables and their B-trees. `costs` are
-    those of a PostgreSQL server. Texts of one kind share bits, so that some ranges contain many more keys than
-    others: pass a `sample` of your fingerprints. Without one, the figures assume random bits. Times are in
-    microseconds, sizes in bytes.
+    Texts of one kind share bits, so that some ranges contain many more keys than others: pass a `sample` of your
+    fingerprints. Without one, the figures assume random bits. Times are in microseconds, sizes in bytes.
 
-    Raises ValueError for `rows` outside 0..2**64, `distance` outside 0..64 or `disk` below 0.
+    Raises ValueError for `rows` outside 0..2**64 or `distance` outside 0..64.
     """
     rows = whole_number("rows", rows, 0, 1 << FINGERPRINT_BITS)
     distance = whole_number("distance", distance, 0, FINGERPRINT_BITS)
-    if disk is not None:
-        disk = whole_number("disk", disk, 0, 1 << 64)
-    default = _choice(default_design(rows, distance, costs), rows, distance, costs, sample)
+    default = _choice(default_design(rows, distance), rows, distance, sample)
     designs = _designs(TABLES_AT_MOST, nested=True)
     choices = _worthwhile(
-        _with_skew(designs, rows, distance, costs, sample)
+        _with_skew(designs, rows, distance, sample)
         if sample
-        else (_choice(design, rows, distance, costs) for design in designs)
+        else (_choice(design, rows, distance) for design in designs)
     )
     reading = choices[-1]
     useful = max(_USEFUL_US, 2 * reading.search_us)
-    fitting = [choice for choice in choices if disk is not None and choice.bytes <= disk]
     return Plan(
         rows=rows,
         distance=distance,
-        costs=costs,
         choices=tuple(sorted({*choices, default}, key=lambda choice: (choice.tables, choice.search_us))),
         reading=reading,
         writing=next(choice for choice in choices if choice.search_us <= useful),
-        within_disk=fitting[-1] if fitting else None,
         default=default,
     )
 
@@ -124,19 +107,17 @@ def _worthwhile(every: Iterable[Choice]) -> list[Choice]:
     return choices
 
 
-def _with_skew(
-    designs: Iterable[Design], rows: int, distance: int, costs: Costs, sample: PrefixSample
-) -> Iterator[Choice]:
+def _with_skew(designs: Iterable[Design], rows: int, distance: int, sample: PrefixSample) -> Iterator[Choice]:
     """Yield all designs that may be worthwhile. Skew only adds candidates, and a sample takes time to look at."""
     fastest = inf
-    for design in sorted(designs, key=lambda design: (design.tables, design.search_us(distance, rows, costs))):
-        if design.search_us(distance, rows, costs) < _WORTH * fastest:
-            choice = _choice(design, rows, distance, costs, sample)
+    for design in sorted(designs, key=lambda design: (design.tables, design.search_us(distance, rows))):
+        if design.search_us(distance, rows) < _WORTH * fastest:
+            choice = _choice(design, rows, distance, sample)
             yield choice
             fastest = min(fastest, choice.search_us)
 
 
-def default_design(rows: int, distance: int, costs: Costs = DEFAULT_COSTS) -> Design:
+def default_design(rows: int, distance: int) -> Design:
     """Return the design that `create_index` chooses by default.
 
     Among the designs of up to 20 tables without inner blocks, it has the lowest `search_us + write_us`: the cost
@@ -147,7 +128,7 @@ def default_design(rows: int, distance: int, costs: Costs = DEFAULT_COSTS) -> De
     rows = max(whole_number("rows", rows, 0, 1 << FINGERPRINT_BITS), _DEFAULT_ROWS)
 
     def cost(design: Design) -> tuple[float, int, int, int]:
-        total = design.search_us(distance, rows, costs) + design.write_us(costs)
+        total = design.search_us(distance, rows) + design.write_us()
         return total, design.tables, design.blocks, design.lead
 
     return min(_designs(_DEFAULT_TABLES, nested=False), key=cost)
@@ -166,15 +147,15 @@ def _designs(tables: int, *, nested: bool) -> tuple[Design, ...]:
     )
 
 
-def _choice(design: Design, rows: int, distance: int, costs: Costs, sample: PrefixSample | None = None) -> Choice:
+def _choice(design: Design, rows: int, distance: int, sample: PrefixSample | None = None) -> Choice:
     return Choice(
         design=design,
         tables=design.tables,
         prefix_bits=(min(design.prefix_bits), max(design.prefix_bits)),
         probes=design.probes(distance),
         candidates=design.candidates(distance, rows, sample),
-        scans=rows < design.scan_rows(distance, costs, sample),
-        search_us=design.search_us(distance, rows, costs, sample),
-        write_us=design.write_us(costs),
+        scans=rows < design.scan_rows(distance, sample),
+        search_us=design.search_us(distance, rows, sample),
+        write_us=design.write_us(),
         bytes=round(KEY_BYTES * rows * design.tables),
     )

@@ -11,7 +11,6 @@ from hamming_samples import random_words
 
 from simsql.arrays.columns import read_column
 from simsql.hamming import (
-    connected_components,
     find_clusters,
     find_matches,
     find_pairs,
@@ -55,7 +54,6 @@ def test_columns_are_as_their_values(words):
         pairs = find_pairs(words, 2)
         assert find_pairs(column, 2).tolist() == pairs.tolist()
         assert list(map(list, find_clusters(column, 2))) == list(map(list, find_clusters(words, 2)))
-        assert list(map(list, connected_components(column, [pairs]))) == list(map(list, find_clusters(words, 2)))
         assert find_pairs(column, 2, sketches=(column, 0)).tolist() == []
         assert find_pairs(column, 2, sketches=(column, 64)).tolist() == pairs.tolist()
         found = [some for task in pair_tasks(column, 2) for some in pairs_of_task(task, column)]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hamming_samples import PAPER, published
 
+from simsql.hamming import design as design_module
 from simsql.hamming.blocks import block_sizes, flip_masks
-from simsql.hamming.design import CALL_US, CANDIDATE_US, PROBE_US, SCAN_ROW_US, WRITE_TABLE_US, Costs, Design
+from simsql.hamming.design import CALL_US, CANDIDATE_US, PROBE_US, SCAN_ROW_US, WRITE_TABLE_US, Design
 
 
 def every_design(width):
@@ -148,7 +149,7 @@ def test_figures_for_ten_million_fingerprints():
     assert two.candidates(3, 2**34) == 66 * 4
 
 
-def test_the_cost_model_weighs_probes_and_candidates_against_a_scan():
+def test_the_cost_model_weighs_probes_and_candidates_against_a_scan(monkeypatch):
     design = Design(4, 1)
     for distance in (3, 7, 10, 15):
         rows = design.scan_rows(distance)
@@ -156,8 +157,9 @@ def test_the_cost_model_weighs_probes_and_candidates_against_a_scan():
         assert design.search_us(distance, fewer) == CALL_US + SCAN_ROW_US * fewer
         assert design.search_us(distance, more) < CALL_US + SCAN_ROW_US * more
     assert design.search_us(3, 2**16) == pytest.approx(CALL_US + 4 * PROBE_US + 4 * CANDIDATE_US)
-    costs = Costs(probe_us=1.6, candidate_us=0.055, scan_row_us=0.0426)
-    assert [round(design.scan_rows(k, costs)) for k in (3, 7, 11)] == [150, 2557, 20_807]
+    for name, value in {"PROBE_US": 1.6, "CANDIDATE_US": 0.055, "SCAN_ROW_US": 0.0426}.items():
+        monkeypatch.setattr(design_module, name, value)
+    assert [round(design.scan_rows(k)) for k in (3, 7, 11)] == [150, 2557, 20_807]
     assert design.scan_rows(64) == inf
     assert design.candidates(3, 0) == 0
     assert design.search_us(3, 0) == CALL_US
