@@ -29,14 +29,9 @@ _HEADINGS = (
     *(Column(name, "number") for name in ("disk", "search", "write")),
     Column("best for"),
 )
-_FIELDS = tuple(
-    map(
-        Column,
-        (
-            *("tables", "blocks", "lead", "inner_blocks", "prefix_bits", "probes", "candidates", "scans"),
-            *("bytes", "search_us", "write_us", "best_for"),
-        ),
-    )
+_FIELDS = (
+    *map(Column, ("tables", "blocks", "lead", "inner_blocks", "prefix_bits", "probes", "candidates", "scans")),
+    *map(Column, ("bytes", "search_us", "write_us", "best_for")),
 )
 
 

@@ -6,12 +6,11 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from io import BytesIO, StringIO
+from io import StringIO
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from simsql.documents import DELIMITERS, UnfitError, printable, read_document, storable
-from simsql.documents.compression import READ_ERRORS, find_compression
 from simsql.documents.output_formats import format_of_file
 from simsql.errors import SimsqlError
 
@@ -22,7 +21,7 @@ _MEANINGS = {
     **dict.fromkeys((UNSURE, ""), None),
 }
 
-_LARGEST = 1 << 28  # bytes; a device or a compressed file may have any number
+_LARGEST = 1 << 28  # bytes; a device may have any number
 Record = dict[str, Any]
 Side = str | None
 
@@ -63,11 +62,6 @@ def read_labels(path: Path, stdin: BinaryIO | None = None) -> Labels:
     try:
         with nullcontext(stdin) if stdin else path.open("rb") as file:
             content = bytes(read_document(file, _LARGEST))
-        if compression := find_compression(content):
-            try:
-                content = bytes(read_document(compression.read(BytesIO(content)), _LARGEST))
-            except READ_ERRORS as error:
-                raise SimsqlError(f"{name} cannot be decompressed: {error}") from None
     except UnfitError:
         raise SimsqlError(f"{name} has more than {_LARGEST >> 20} MB of labels: split it") from None
     try:
@@ -116,25 +110,21 @@ _EXPECTED = (
 def _read_table(lines: StringIO, name: str, delimiter: str) -> Iterator[tuple[int, Record]]:
     csv.field_size_limit(sys.maxsize)
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
-    header: list[str] = []
-    while True:
-        number = rows.line_num + 1
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            raise SimsqlError(f"{name}:{number}: {printable(str(error))}: check the quoting") from None
-        if row is None:
-            return
-        if not row:
-            continue
-        if not header:
-            header = row
-            continue
-        if len(row) != len(header):
-            raise SimsqlError(
-                f"{name}:{number}: {len(row)} fields, but the header has {len(header)}: check the quoting"
-            )
-        yield number, dict(zip(header, row, strict=True))
+    number, header = 1, None
+    try:
+        for row in rows:
+            if row and header:
+                if len(row) != len(header):
+                    _refuse(name, number, f"{len(row)} fields, but the header has {len(header)}")
+                yield number, dict(zip(header, row, strict=True))
+            header = header or row
+            number = rows.line_num + 1
+    except csv.Error as error:
+        _refuse(name, number, printable(str(error)))
+
+
+def _refuse(name: str, number: int, problem: str) -> NoReturn:
+    raise SimsqlError(f"{name}:{number}: {problem}: check the quoting") from None
 
 
 def _read_label(record: Record, place: str) -> bool | None:

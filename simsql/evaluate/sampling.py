@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.errors import UsageError
 from simsql.fingerprint import GOLDEN, mix
 from simsql.hamming import find_pairs, hamming_distance
 
@@ -42,10 +41,8 @@ def draw_pairs(
 
     Each distance gets the same number, except that one with too few pairs leaves the rest to the others. Memory
     grows only with the fingerprints and the pairs that are drawn. The same fingerprints and seed give the same
-    pairs, in any order of the fingerprints. Raises ValueError if there are fewer pairs to draw than distances.
+    pairs, in any order of the fingerprints. There must be as many pairs to draw as distances.
     """
-    if pairs < distance:
-        raise UsageError(f"pairs must be at least {distance}, one for each distance, not {pairs}")
     nothing = _AtDistance(0, np.zeros(0, dtype=np.uint64), np.zeros((0, 2), dtype=np.uint64))
     at = [nothing] * distance
     for near in find_pairs(fingerprints, distance, workers=workers, batches=True):

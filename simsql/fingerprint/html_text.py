@@ -7,7 +7,6 @@ compare with the same version. If trafilatura finds nothing, the whole page is u
 import codecs
 import html as entities
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from simsql.errors import missing_package
@@ -120,34 +119,21 @@ def _named(**texts: str) -> list[tuple[str, str]]:
 
 def _read(root: Any) -> tuple[str, str]:
     """Return the text of the headings below an element of lxml, and the other text."""
+    import lxml.etree  # noqa: PLC0415 - an extra
+
     headings: list[str] = []
     others: list[str] = []
     within = 0
-    for event, element, text in _walk(root):
+    for event, element in lxml.etree.iterwalk(root, events=("start", "end")):
         is_heading = element.tag in _HEADINGS
         within += is_heading and event == "start"
         chosen = headings if within else others
         if element.tag not in _INLINE:
             chosen.append("\n")
         within -= is_heading and event == "end"
-        if text:
+        if text := element.text if event == "start" else element is not root and element.tail:
             (headings if within else others).append(_SPACE.sub(" ", text))
     return _tidy("".join(headings)), _tidy("".join(others))
-
-
-def _walk(root: Any) -> Iterator[tuple[str, Any, str | None]]:
-    """Yield each element twice: with the text that follows its start, and with the text that follows its end."""
-    stack = [(root, iter(root))]
-    yield "start", root, root.text
-    while stack:
-        element, children = stack[-1]
-        child = next(children, None)
-        if child is None:
-            stack.pop()
-            yield "end", element, element.tail if stack else None
-        else:
-            yield "start", child, child.text
-            stack.append((child, iter(child)))
 
 
 def _tidy(text: str) -> str:

@@ -54,17 +54,15 @@ def choose_limits(sizes: Sizes, budget: int, *, cut: bool = True) -> Limits:
     """
     longest = int(sizes.texts.max(initial=0))
     least = LEAST_TEXT if cut else max(LEAST_TEXT, longest)
-    text = max(least, longest)
-    members = max(LEAST_MEMBERS, int(sizes.counts.max(initial=0)))
-    clusters = len(sizes.counts)
-    if sizes.total(Limits(least, members, clusters)) <= budget:
-        text = _highest(least, text, budget, lambda n: sizes.total(Limits(n, members, clusters)))
-        return Limits(text, members, clusters)
-    if sizes.total(Limits(least, LEAST_MEMBERS, clusters)) <= budget:
-        members = _highest(LEAST_MEMBERS, members, budget, lambda n: sizes.total(Limits(least, n, clusters)))
-        return Limits(least, members, clusters)
-    clusters = _highest(0, clusters, budget, lambda n: sizes.total(Limits(least, LEAST_MEMBERS, n)))
-    return Limits(least, LEAST_MEMBERS, clusters)
+    most = max(LEAST_MEMBERS, int(sizes.counts.max(initial=0)))
+    limits = Limits(max(least, longest), most, len(sizes.counts))
+    for name, lowest in zip(Limits._fields, (least, LEAST_MEMBERS, 0), strict=True):
+
+        def size(value: int, limits: Limits = limits, name: str = name) -> int:
+            return sizes.total(limits._replace(**{name: value}))
+
+        limits = limits._replace(**{name: _highest(lowest, getattr(limits, name), budget, size)})
+    return limits
 
 
 def _highest(least: int, most: int, budget: int, size: Callable[[int], int]) -> int:

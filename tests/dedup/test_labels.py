@@ -1,6 +1,5 @@
 """Labelled pairs in every format, and what is said of a file that is none."""
 
-import gzip
 import io
 import json
 from pathlib import Path
@@ -130,8 +129,7 @@ def test_tables_that_are_no_labels(tmp_path, content, said):
     assert said in str(caught.value)
 
 
-def test_labels_that_do_not_end(tmp_path, monkeypatch):
+def test_labels_that_do_not_end(monkeypatch):
     monkeypatch.setattr(labels, "_LARGEST", 1 << 20)
-    for path in (Path("/dev/zero"), write(tmp_path / "labels.csv.gz", gzip.compress(bytes(1 << 21)))):
-        with pytest.raises(SimsqlError, match="more than 1 MB of labels: split it"):
-            read_labels(path)
+    with pytest.raises(SimsqlError, match="more than 1 MB of labels: split it"):
+        read_labels(Path("/dev/zero"))
