@@ -232,6 +232,10 @@ def test_bad_records_are_skipped_alone_and_stay_as_they_are(tmp_path_factory, en
         copied = copy(path, removed, layout)
     if ending == ".csv" or all(isinstance(item, Document) or item.line for item in found):  # or it is no text
         assert documents == texts_of(ending, pieces, limit)
+        if lines := [item.line for item in found if item.line]:  # every other record is skipped
+            blank = "\r\n" if ending == ".csv" else None
+            filled = [number for number, piece in enumerate(pieces, 1) if piece.strip(blank)]
+            assert lines == filled[ending == ".csv" :]
     stay = "".join(piece for number, piece in enumerate(pieces, 1) if number not in removed)
     assert copied == mark + stay.encode("utf-8", "surrogateescape")
 

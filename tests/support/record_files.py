@@ -6,10 +6,16 @@ from hypothesis import strategies as st
 
 LINES = st.one_of(
     st.builds(
-        lambda id_, text: json.dumps({"id": id_, "text": text}), st.sampled_from("abc"), st.text(max_size=9)
+        lambda id_, text: json.dumps({"id": id_, "text": text}),
+        st.sampled_from("abc"),
+        st.text(st.characters(codec=None), max_size=9),
     ),
-    st.builds(lambda text: json.dumps({"text": text}, ensure_ascii=False), st.text("ab é語", max_size=30)),
-    st.sampled_from(["", " ", "{", "[1]", '{"id": 1}', '{"text": null}', '{"text": "a"} ', "\ufeff{}"]),
+    st.builds(
+        lambda text: json.dumps({"text": text}, ensure_ascii=False), st.text("a é語\u2028\x85", max_size=30)
+    ),
+    st.sampled_from(
+        ["", " ", "{", "[1]", '{"text": "\\ud800"}', '{"id": 1}', '{"text": null}', '{"text": "a"} ', "\ufeff{}"]
+    ),
 ).map(lambda line: line.encode("utf-8", "surrogatepass"))
 BAD_LINES = st.sampled_from([b'{"text": "\xff"}', b"\xe8\xaa", b"\0", b'{"text": "a"}\r', b"\r"])
 JSON_LINES = st.builds(
