@@ -62,7 +62,7 @@ from program import run_in_one_stream
 from sql_reference import comments, with_tables
 
 import simsql
-import simsql.cli
+import simsql.cli._app
 from simsql.cli._options import MEANINGS
 from simsql.database.connect import open_engine
 from simsql.database.install import install_schema
@@ -512,7 +512,7 @@ def options_of(command: Any) -> Iterator[Any]:
 def option_table() -> Iterator[str]:
     """Yield a table of all options: what each means, and which commands have it."""
     users: dict[str, list[str]] = {name: [] for name in MEANINGS}
-    commands = list(commands_of(typer.main.get_command(simsql.cli.app)))
+    commands = list(commands_of(typer.main.get_command(simsql.cli._app.app)))
     for name, command in commands:
         for parameter in options_of(command):
             users[parameter.opts[0]].append(name)
@@ -531,7 +531,7 @@ def option_table() -> Iterator[str]:
 def test_every_option_means_the_same_everywhere() -> None:
     """One name for a meaning, and one meaning for a name: all of them stand in one place."""
     used: set[str] = set()
-    for name, command in commands_of(typer.main.get_command(simsql.cli.app)):
+    for name, command in commands_of(typer.main.get_command(simsql.cli._app.app)):
         for parameter in options_of(command):
             meaning = MEANINGS[parameter.opts[0]]
             assert parameter.opts[1:] == [meaning.short] * bool(meaning.short), name
@@ -546,7 +546,7 @@ def command_reference() -> str:
     """Return what the commands say of themselves, as Markdown."""
     # Not as --help prints it: that depends on the version of the library.
     lines = ["### Options", "", "An option has the same meaning in every command.", "", *option_table(), ""]
-    for name, command in commands_of(typer.main.get_command(simsql.cli.app)):
+    for name, command in commands_of(typer.main.get_command(simsql.cli._app.app)):
         arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
         options = list(options_of(command))
         usage = " ".join(argument.metavar or argument.name.upper() for argument in arguments)

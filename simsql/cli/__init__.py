@@ -6,12 +6,8 @@ SIGHUP.
 
 import gc
 import sys
-from typing import TYPE_CHECKING, Any
 
 from simsql.cli import _process
-
-if TYPE_CHECKING:
-    from simsql.cli._app import app as app
 
 
 def main() -> None:
@@ -28,14 +24,3 @@ def _run_app() -> int:
     from simsql.cli._app import run_app  # noqa: PLC0415
 
     return run_app()
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """Import the application on first use."""
-        if name == "app":
-            from simsql.cli._app import app  # noqa: PLC0415
-
-            return app
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -81,11 +81,6 @@ def evaluate_command(
     from_stdin = str(labels) == "-"
     outputs = Outputs({"the table of results": STDOUT, "--chart": chart})
     outputs.refuse(sys.stdin if from_stdin else labels, *map(Path, recipe or []))
-    if chart and chart.suffix.lower() not in ("", ".svg"):
-        shown, svg = printable(str(chart)), printable(str(chart.with_suffix(".svg")))
-        raise UsageError(
-            f"--chart {shown}: simsql does not write {printable(chart.suffix)} files: write {svg}, and convert it"
-        )
     if from_stdin and "-" in (paths or []):
         raise UsageError("labels and documents cannot both come from stdin: name a file for one of them")
     if not from_stdin and not labels.exists():

@@ -4,8 +4,8 @@ Options, input and output are compatible with the programs of simhash-cpp.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -74,13 +74,8 @@ def find_clusters_command(*, searching: _Searching) -> None:
     _write(searching.output, (f"{cluster.tolist()}\n" for cluster in searching.run(find_clusters)))
 
 
-@contextmanager
-def _progress(what: str, console: Console) -> Iterator[None]:
-    if is_terminal(console):
-        with console.status(what):
-            yield
-    else:
-        yield
+def _progress(what: str, console: Console) -> AbstractContextManager[object]:
+    return console.status(what) if is_terminal(console) else nullcontext()
 
 
 def _read(source: Path) -> NDArray[np.uint64]:

@@ -26,6 +26,7 @@ _STDOUT_NAME = "standard output"
 _TEXT: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}  # paths may have any bytes
 # What is not written, although a name may promise it.
 _OTHER_FORMATS = {".lz4", ".br", ".z", ".zip", ".7z", ".parquet", ".arrow", ".feather", ".orc", ".avro", ".xlsx"}
+_OTHER_FORMATS |= {".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".eps"}
 
 # What a terminal may take for a command, or show in another order.
 _COMMANDS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")

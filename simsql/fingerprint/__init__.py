@@ -4,14 +4,12 @@ simhash("some text")            an int in [0, 2**64), or None for a text without
 simhash_many(texts)             a masked array of uint64
 simhash_parts(parts)            one fingerprint of several weighted texts
 simhash_features(features)      one fingerprint of your own features: strings, with or without weights
-simhash_rows(matrix, names)     fingerprints of the rows of a SciPy sparse matrix, such as TF-IDF
 simhash_html(page)              one fingerprint of the main content of a web page
 html_parts(page)                the texts of a web page: title, headings, rest
 Recipe(...), DEFAULT_RECIPE     how a text becomes features, weights and hashes
 Pattern, Tokenizer              tokens from a regular expression or from your own function
 KNOWN_RECIPES                   the recipes of other programs, by name
 read_recipe, write_recipe       recipes in files
-count_documents(texts)          a table with the rarity of the features of a corpus
 majority(hashes, weights)       only the vote, for your own hashes
 similarity(a, b)                the Jaccard index of the word trigrams of two texts, from 0.0 to 1.0
 similarity_many(a, b)           the same for many pairs of texts

@@ -22,11 +22,6 @@ _INLINE = {
     *("i", "ins", "kbd", "mark", "q", "ref", "s", "samp", "small", "span", "strike", "strong", "sub", "sup"),
     *("time", "tt", "u", "var", "wbr"),
 }
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 # Where the HTML standard looks for the declaration of an encoding.
 _DECLARED_WITHIN = 1024
 _DECLARATION = re.compile(rb"<(?:meta[^>]+?charset|\?xml[^>]+?encoding)\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
@@ -143,9 +138,10 @@ def _tidy(text: str) -> str:
 
 def decode_page(data: bytes) -> str:
     """Return the text of a page's bytes, as browsers would decode them."""
-    for mark, encoding in _MARKS:
-        if data.startswith(mark):
-            return data[len(mark) :].decode(encoding, "replace")
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace")
+    if data.startswith(codecs.BOM_UTF8):
+        return data.decode("utf-8-sig", "replace")
     declared = _DECLARATION.search(data[:_DECLARED_WITHIN])
     if declared:
         try:

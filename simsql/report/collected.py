@@ -7,7 +7,6 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from os.path import commonprefix
-from types import TracebackType
 from typing import Any, Self
 
 from simsql.documents.spool import TextSpool
@@ -67,9 +66,7 @@ class Collected:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._members.close()
         self._texts.close()
 

@@ -18,6 +18,7 @@ from program import PROGRAM, run, run_apart, write_lines
 from typer.main import get_group
 
 from simsql import __version__, cli, simhash
+from simsql.cli import _app
 
 TEXT = "The quick brown fox jumps over the lazy dog"
 
@@ -254,7 +255,7 @@ def test_help_says_of_each_command_what_its_own_help_begins_with():
     summaries = dict(re.findall(r"^  (\S+) +(.+)$", overview, re.MULTILINE))
     for module in pkgutil.iter_modules(cli.__path__, "simsql.cli."):
         importlib.import_module(module.name)
-    assert summaries.keys() == get_group(cli.app).commands.keys()
+    assert summaries.keys() == get_group(_app.app).commands.keys()
     for name, summary in summaries.items():
         assert run(name, "--help").done().lines[2].strip() == summary
 

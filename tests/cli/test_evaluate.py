@@ -159,9 +159,7 @@ def test_what_is_missing(labels, documents, tmp_path, texts):
     run("evaluate", "-", "-").failed(2, "labels and documents cannot both come from stdin")
     run("evaluate", "").failed(2, "the path is empty")
     run("evaluate", labels, documents, "--chart", tmp_path).failed(2, "is a folder: name a file")
-    said = (
-        f"--chart {tmp_path / 'x.png'}: simsql does not write .png files: write {tmp_path / 'x.svg'}, and convert"
-    )
+    said = f"--chart {tmp_path / 'x.png'}: this option does not write .png files"
     run("evaluate", labels, documents, "--chart", tmp_path / "x.png").failed(2, said)
     run("evaluate", labels, documents, "--similarity", 1.5).failed(2, "it must be between 0 and 1, not 1.5")
     run("evaluate", labels, documents, "--similarity", "x").failed(2, "'x' is not a number from 0 to 1")

@@ -21,13 +21,13 @@ from program import (
 )
 from typer.main import get_command
 
-from simsql import cli
+from simsql.cli import _app
 from simsql.cli._app import _ELSEWHERE, _OTHER_COMMANDS
 from simsql.cli._options import MEANINGS
 
 
 def all_commands(group=None, *path):
-    group = group or get_command(cli.app)
+    group = group or get_command(_app.app)
     yield path
     for name in group.list_commands(typer.Context(group)):
         command = group.get_command(typer.Context(group), name)

@@ -12,7 +12,7 @@ import typer
 from program import PROGRAM, environment, run, run_at_terminal, run_into, run_with_stderr, spawn, write_lines
 from typer.main import get_command
 
-from simsql import cli
+from simsql.cli import _app
 
 BAR = "━"
 ESCAPE = "\x1b"
@@ -85,7 +85,7 @@ CASES = {
 
 
 def all_commands(group=None, prefix="") -> Iterator[str]:
-    group = group or get_command(cli.app)
+    group = group or get_command(_app.app)
     for name in group.list_commands(typer.Context(group)):
         command = group.get_command(typer.Context(group), name)
         if hasattr(command, "commands"):

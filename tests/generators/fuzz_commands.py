@@ -26,7 +26,8 @@ from reading import COMPRESSORS
 from servers import find_programs, run_server
 from typer.main import get_command
 
-from simsql import cli, similarity
+from simsql import similarity
+from simsql.cli import _app
 from simsql.documents import Document, DocumentReader, Layout, Skip
 
 
@@ -38,7 +39,7 @@ class Command(NamedTuple):
 
 
 def find_commands(group: Any = None, *words: str) -> Iterator[Command]:
-    group = group or get_command(cli.app)
+    group = group or get_command(_app.app)
     for name in group.list_commands(typer.Context(group)):
         command = group.get_command(typer.Context(group), name)
         if hasattr(command, "commands"):
