@@ -137,7 +137,8 @@ AS $$
 BEGIN
     EXECUTE format('DROP FUNCTION IF EXISTS '
                    'simsql.search_%1$s(bigint, integer), simsql.search_%1$s(bigint, integer, jsonb), '
-                   'simsql.scan_%1$s(bigint, integer), simsql.scan_%1$s(bigint, integer, jsonb)', index_id);
+                   'simsql.scan_%1$s(bigint, integer), simsql.scan_%1$s(bigint, integer, jsonb), '
+                   'simsql.similar_%1$s(bigint, integer, jsonb, jsonb)', index_id);
 END
 $$;
 

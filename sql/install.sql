@@ -25,6 +25,7 @@
 \ir search.sql
 \ir skew.sql
 \ir near.sql
+\ir similar.sql
 \ir storage/expression/advice.sql
 \ir storage/tables/keys.sql
 \ir storage/tables/triggers.sql

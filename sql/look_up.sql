@@ -340,11 +340,7 @@ AS $$
 DECLARE
     index constant simsql.registry := simsql._index(table_name, column_name);
     wrong text;
-    how constant text := 'Give a value for each column: ' || simsql._advised(
-        'scope', index.scope_columns, '{}', (
-            SELECT format('scope => jsonb_build_object(%s)',
-                          string_agg(format('%L, ...', c.name), ', ' ORDER BY c.number))
-              FROM unnest(index.scope_columns) WITH ORDINALITY AS c (name, number)));
+    how text;
 BEGIN
     IF NOT simsql._takes_snapshots() THEN
         PERFORM simsql._check_snapshot(index.id);
@@ -358,6 +354,11 @@ BEGIN
         END IF;
         RETURN index;
     END IF;
+    how := 'Give a value for each column: ' || simsql._advised(
+        'scope', index.scope_columns, '{}', (
+            SELECT format('scope => jsonb_build_object(%s)',
+                          string_agg(format('%L, ...', c.name), ', ' ORDER BY c.number))
+              FROM unnest(index.scope_columns) WITH ORDINALITY AS c (name, number)));
     IF scope IS NULL THEN
         RAISE EXCEPTION 'simsql: a search in the simhash index on %(%) needs a scope',
                         table_name, quote_ident(index.column_name)

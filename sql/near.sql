@@ -239,10 +239,6 @@ CREATE OR REPLACE FUNCTION simsql._near_documents(
 RETURNS TABLE (fingerprint bigint, distance integer, document jsonb)
 LANGUAGE plpgsql STABLE ROWS 10
 AS $$
-DECLARE
-    found_fingerprints bigint[];
-    index simsql.registry;
-    columns text;
 BEGIN
     IF NOT simsql._sees_rows($1) THEN
         RETURN QUERY
@@ -250,16 +246,32 @@ BEGIN
                                                  $6, $7, $8)) AS d (fingerprint bigint, distance integer, document jsonb);
         RETURN;
     END IF;
-    found_fingerprints := ARRAY(SELECT n.fingerprint FROM simsql.near($1, $2, $3, $4, $5) AS n);
-    index := (SELECT r FROM simsql.registry AS r
-               WHERE r.table_id = $1 AND simsql._is_meant(r.column_name, r.is_default, $4));
-    columns := (SELECT string_agg(format('%s AS %I', c.expression, c.name), ', ' ORDER BY c.number)
-                  FROM simsql._json_columns($1) AS c);
-    RETURN QUERY EXECUTE simsql._rows_statement(index, $5, format(
+    RETURN QUERY
+    SELECT d.* FROM simsql._documents(
+        $1, ARRAY(SELECT n.fingerprint FROM simsql.near($1, $2, $3, $4, $5) AS n), $2, $4, $5, $6, $7, $8) AS d;
+END
+$$;
+
+-- The rows with these fingerprints, with their distances from another one; then as above from the column on.
+CREATE OR REPLACE FUNCTION simsql._documents(
+    table_name regclass, fingerprints bigint[], center bigint, column_name text, scope jsonb, sketch_column text,
+    sketch bigint, differing integer)
+RETURNS TABLE (fingerprint bigint, distance integer, document jsonb)
+LANGUAGE plpgsql STABLE ROWS 10
+AS $$
+DECLARE
+    index constant simsql.registry := (
+        SELECT r FROM simsql.registry AS r
+         WHERE r.table_id = _documents.table_name
+           AND simsql._is_meant(r.column_name, r.is_default, _documents.column_name));
+    columns constant text := (SELECT string_agg(format('%s AS %I', c.expression, c.name), ', ' ORDER BY c.number)
+                                FROM simsql._json_columns(table_name) AS c);
+BEGIN
+    RETURN QUERY EXECUTE simsql._rows_statement(index, scope, format(
                              't.%1$I, bit_count((t.%1$I # $2)::bit(64))::integer, '
                              '(SELECT to_jsonb(r) FROM (SELECT %2$s) AS r)', index.column_name, columns),
-                             CASE WHEN $7 IS NOT NULL THEN $6 END)
-                   USING found_fingerprints, $2, $7, $8;
+                             CASE WHEN sketch IS NOT NULL THEN sketch_column END)
+                   USING fingerprints, center, sketch, differing;
 END
 $$;
 
@@ -287,8 +299,6 @@ BEGIN
 END
 $$;
 
--- Runs the statements of one search one after another, as the generated function does, and shows the plan of
--- each.
 CREATE OR REPLACE FUNCTION simsql.explain_near(
     table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
     scope jsonb DEFAULT NULL)
@@ -297,7 +307,20 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
-    asked constant integer := simsql._distance(distance, index.distance);
+BEGIN
+    RETURN QUERY SELECT simsql._explain_search(index, fingerprint, simsql._distance(distance, index.distance), scope);
+END
+$$;
+
+-- Runs the statements of one search one after another, as the generated function does, and shows the plan of
+-- each. With a query, the search is directed.
+CREATE OR REPLACE FUNCTION simsql._explain_search(
+    index simsql.registry, fingerprint bigint, asked integer, scope jsonb, query jsonb DEFAULT NULL)
+RETURNS SETOF text
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    directed constant boolean := query IS NOT NULL;
     settings text[];
     -- The variables of the generated function are parameters here.
     names jsonb := '{"candidates": "$3"}';
@@ -308,6 +331,7 @@ DECLARE
     value text;
     decision record;
     probing_pays boolean := true;
+    ranges integer;
     strategy text;
     statement text;
     execution text;
@@ -315,7 +339,7 @@ DECLARE
     has_candidates boolean;
     candidates bigint[];
 BEGIN
-    FOR variable IN SELECT v.* FROM simsql._search_variables(index) AS v ORDER BY v.place LOOP
+    FOR variable IN SELECT v.* FROM simsql._search_variables(index, directed) AS v ORDER BY v.place LOOP
         types := types || variable.type;
         names := names || jsonb_build_object(variable.name, '$' || cardinality(types));
         IF 'scan' = ANY (variable.strategies) THEN
@@ -323,33 +347,39 @@ BEGIN
         END IF;
     END LOOP;
     decision := simsql._search_decision(index, values_of_scope);
-    IF asked > decision.probed_up_to THEN
+    IF directed THEN
+        ranges := (SELECT sum(cardinality(f::bigint[])) FROM jsonb_array_elements_text(query -> 'flips') AS f);
+        decision.probing_pays := simsql._probing_pays(index, values_of_scope, simsql._scan_below(ranges::text));
+    END IF;
+    IF directed OR asked > decision.probed_up_to THEN
         EXECUTE format('SELECT coalesce(%s, false)', decision.probing_pays)
            INTO probing_pays USING fingerprint, asked, scope;
     END IF;
     strategy := CASE WHEN NOT probing_pays THEN 'scan'
-                     WHEN asked <= decision.exact_up_to THEN 'exact' ELSE 'probes' END;
-    RETURN NEXT format('strategy: %s, radius: %s', strategy,
-                       simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, asked));
+                     WHEN NOT directed AND asked <= decision.exact_up_to THEN 'exact' ELSE 'probes' END;
+    RETURN NEXT format('strategy: %s, ', strategy)
+                || CASE WHEN directed THEN format('ranges: %s, expected recall: %s', ranges, query ->> 'recall')
+                        ELSE format('radius: %s', simsql._radius(index.blocks, index.lead, index.inner_blocks, 0,
+                                                                 asked)) END;
     -- The settings under which this statement runs in near, for this call only. Later settings win.
     settings := ARRAY(SELECT unnest(p.proconfig) FROM pg_proc AS p
                        WHERE p.pronamespace = 'simsql'::regnamespace
-                         AND (p.proname = 'search_' || index.id
-                              OR strategy = 'scan' AND p.proname = 'scan_' || index.id)
+                         AND (p.proname = CASE WHEN directed THEN 'similar_' ELSE 'search_' END || index.id
+                              OR strategy = 'scan' AND NOT directed AND p.proname = 'scan_' || index.id)
                        ORDER BY p.proname LIKE 'scan%');
     BEGIN
         PERFORM set_config(split_part(s, '=', 1), split_part(s, '=', 2), true) FROM unnest(settings) AS s;
         LOOP
             expressions := ARRAY[quote_nullable(fingerprint), asked::text, quote_nullable(candidates)];
-            FOR variable IN SELECT v.* FROM simsql._search_variables(index) AS v ORDER BY v.place LOOP
+            FOR variable IN SELECT v.* FROM simsql._search_variables(index, directed) AS v ORDER BY v.place LOOP
                 value := NULL;
                 IF strategy = ANY (variable.strategies) THEN
                     EXECUTE 'SELECT (' || variable.value || ')::text'
-                       INTO value USING fingerprint, asked, scope;
+                       INTO value USING fingerprint, asked, scope, query;
                 END IF;
                 expressions := expressions || quote_nullable(value);
             END LOOP;
-            statement := simsql._search_statement(index, strategy, names);
+            statement := simsql._search_statement(index, strategy, names, directed);
             has_candidates := simsql._storage_reads(index) ? 'candidates'
                               AND strategy IN ('exact', 'probes', 'skip');
             IF has_candidates THEN

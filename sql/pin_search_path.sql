@@ -20,7 +20,7 @@ BEGIN
            -- Other functions looked up names when they were created, and stay inlinable.
            AND p.prosqlbody IS NULL
            -- Those of an index have settings of their own.
-           AND p.proname !~ '^(search|scan|add_on_[a-z]+)_\d+$'
+           AND p.proname !~ '^(search|scan|similar|add_on_[a-z]+)_\d+$'
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp', signature);
         -- Every search calls these, and each setting takes time. They neither make names into text nor contain backslashes.

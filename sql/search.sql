@@ -35,7 +35,9 @@ $$;
 -- and the scope. Each has a name, a type, the expression of its value for the fingerprint $1, the distance $2
 -- and the scope $3, and the strategies that use it. If a permutation need not be read at this distance, its
 -- key is null, so none of its ranges are looked up.
-CREATE OR REPLACE FUNCTION simsql._search_variables(index simsql.registry)
+--
+-- A `directed` search flips what the query $4 says, and knows the planes of its weights: see similar.sql.
+CREATE OR REPLACE FUNCTION simsql._search_variables(index simsql.registry, directed boolean DEFAULT false)
 RETURNS TABLE (place integer, name text, type text, value text, strategies text[])
 LANGUAGE plpgsql STABLE
 AS $$
@@ -45,7 +47,38 @@ DECLARE
     radius text;
 BEGIN
     place := 0;
+    IF directed THEN
+        RETURN QUERY
+        SELECT v.* FROM (VALUES
+            (1, 'plane_1', 'bigint', '($4 -> ''planes'' ->> 0)::bigint', '{probes,scan,check}'::text[]),
+            (2, 'plane_2', 'bigint', '($4 -> ''planes'' ->> 1)::bigint', '{probes,scan,check}'),
+            (3, 'plane_4', 'bigint', '($4 -> ''planes'' ->> 2)::bigint', '{probes,scan,check}'),
+            (4, 'plane_8', 'bigint', '($4 -> ''planes'' ->> 3)::bigint', '{probes,scan,check}'),
+            (5, 'max_cost', 'integer', '($4 ->> ''cost'')::integer', '{probes,scan,check}'),
+            (6, 'screened', 'bigint', '(($4 -> ''planes'' ->> 2)::bigint | ($4 -> ''planes'' ->> 3)::bigint)',
+             '{probes,scan,check}'),
+            (7, 'max_screened', 'integer', 'greatest(($4 ->> ''screen'')::integer, $2)', '{probes,skip,scan,check}'))
+            AS v (place, name, type, value, strategies);
+        place := 7;
+    END IF;
     FOR branch IN SELECT b.* FROM simsql._storage_branches(index) AS b ORDER BY b.number LOOP
+        IF directed THEN
+            RETURN QUERY
+            SELECT _search_variables.place + v.number, v.name || '_' || branch.number, v.type, v.value, v.strategies
+              FROM (VALUES
+                   (1, 'key', 'bigint', branch.key, '{probes,skip}'::text[]),
+                   (2, 'flips', 'bigint[]', simsql._render(
+                       reads ->> 'flips', '{}', jsonb_build_object('key', branch.key, 'flips', format(
+                           'ARRAY(SELECT %s FROM unnest(($4 -> ''flips'' ->> %s)::bigint[]) AS f (prefix))',
+                           simsql._permute(format('(f.prefix << %s)', 64 - bit_count(branch.flipped::bit(64))),
+                                           branch.flipped, back => true), branch.number))), '{probes,skip}'),
+                   (3, 'screened', 'bigint',
+                    replace(branch.key, '$1', '(($4 -> ''planes'' ->> 2)::bigint | ($4 -> ''planes'' ->> 3)::bigint)'),
+                    '{probes,skip}')) AS v (number, name, type, value, strategies)
+             WHERE v.number < 3 OR reads ? 'candidates';
+            place := place + 3;
+            CONTINUE;
+        END IF;
         place := place + 1;
         radius := format('simsql._radius(%s, $2)',
                          concat_ws(', ', index.blocks, index.lead, index.inner_blocks, branch.number));
@@ -68,7 +101,7 @@ BEGIN
         strategies := '{probes,skip}';
         RETURN NEXT;
     END LOOP;
-    IF reads ? 'candidates' THEN
+    IF reads ? 'candidates' AND NOT directed THEN
         place := place + 1;
         name := 'max_distance';
         type := 'integer';
@@ -83,7 +116,15 @@ BEGIN
 END
 $$;
 
--- The statement of a search in an index: search functions and explain_near run exactly this one. `variables`
+-- What the bits of an operand cost, as the planes of a query weigh them.
+CREATE OR REPLACE FUNCTION simsql._cost(operand text, names jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN simsql._render(
+    $sql$bit_count(({x} & {plane_1})::bit(64)) + 2 * bit_count(({x} & {plane_2})::bit(64))
+              + 4 * bit_count(({x} & {plane_4})::bit(64)) + 8 * bit_count(({x} & {plane_8})::bit(64))$sql$,
+    '{}', names || jsonb_build_object('x', operand));
+
+-- The statement of a search in an index: search functions and the explanations run exactly this one. `variables`
 -- tells how it names those above, and `candidates`.
 --   exact   one range per permutation: the prefix has to be equal
 --   probes  one range per permutation and flip of its prefix
@@ -91,7 +132,7 @@ $$;
 --   scan    everything, or everything in the scope
 --   check   the candidates that the first three return instead of matches, if the storage has copies
 CREATE OR REPLACE FUNCTION simsql._search_statement(
-    index simsql.registry, strategy text, variables jsonb DEFAULT NULL)
+    index simsql.registry, strategy text, variables jsonb DEFAULT NULL, directed boolean DEFAULT false)
 RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
@@ -99,9 +140,16 @@ DECLARE
     reads constant jsonb := simsql._storage_reads(index);
     names constant jsonb := coalesce(
         variables, (SELECT jsonb_object_agg(v.name, v.name) || '{"candidates": "candidates"}'
-                      FROM simsql._search_variables(index) AS v));
-    shared constant jsonb := simsql._parts(index, NULL, names)
-                             || jsonb_build_object('max_distance', names ->> 'max_distance');
+                      FROM simsql._search_variables(index, directed) AS v));
+    fingerprint constant text := CASE WHEN reads ? 'candidates' THEN 'c.fingerprint'
+                                      ELSE format('t.%I', index.column_name) END;
+    is_match constant text := CASE
+        WHEN directed
+        THEN simsql._render($sql$(bit_count((({x} # $1) & {screened})::bit(64)) <= {max_screened}
+           AND ({cost} <= {max_cost} OR bit_count(({x} # $1)::bit(64)) <= $2))$sql$, '{}', names || jsonb_build_object(
+             'x', fingerprint, 'cost', simsql._cost(format('(%s # $1)', fingerprint), names)))
+        ELSE format('bit_count((%s # $1)::bit(64)) <= $2', fingerprint) END;
+    shared constant jsonb := simsql._parts(index, NULL, names) || jsonb_build_object('is_match', is_match);
     template text := 'matches';
     source text;
 BEGIN
@@ -110,10 +158,18 @@ BEGIN
         WHEN 'scan' THEN simsql._render(reads ->> 'all', '{}', shared)
         ELSE (SELECT string_agg(
                          simsql._render(reads ->> strategy, '{}', shared || b.parts || jsonb_build_object(
-                             'key', names ->> ('key_' || b.number),
-                             'flips', names ->> ('flips_' || b.number))),
+                             'key', b.key,
+                             'flips', names ->> ('flips_' || b.number),
+                             'key_is_near', format(b.near, b.key, coalesce(names ->> 'max_distance', names ->> 'max_screened')),
+                             'copy_is_near', format(b.near, 'piece.center', CASE WHEN directed THEN names ->> 'max_screened'
+                                                                                 ELSE '$2' END))),
                          reads ->> 'between' ORDER BY b.number)
-                FROM simsql._storage_branches(index) AS b) END;
+                FROM (SELECT s.number, s.parts, names ->> ('key_' || s.number) AS key,
+                             CASE WHEN directed
+                                  THEN 'bit_count(((k.key # %s) & ' || (names ->> ('screened_' || s.number))
+                                       || ')::bit(64)) <= %s'
+                                  ELSE 'bit_count((k.key # %s)::bit(64)) <= %s' END AS near
+                        FROM simsql._storage_branches(index) AS s) AS b) END;
     IF strategy = 'skip' THEN
         RETURN source;
     ELSIF strategy IN ('exact', 'probes') AND reads ? 'candidates' THEN
@@ -134,7 +190,6 @@ CREATE OR REPLACE FUNCTION simsql._search_decision(
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    reads constant jsonb := simsql._storage_reads(index);
     scan_below constant bigint[] := simsql._scan_below(
         index.blocks, index.lead, index.inner_blocks, index.candidate_shares);
 BEGIN
@@ -142,13 +197,27 @@ BEGIN
      WHERE simsql._radius(index.blocks, index.lead, index.inner_blocks, 0, d) <= 0;
     SELECT min(d) - 1 INTO probed_up_to FROM generate_series(0, 64) AS d
      WHERE coalesce(scan_below[d + 1] > 1000, true);
-    probing_pays := simsql._render(
-        coalesce(CASE WHEN index.scope_columns <> '{}' THEN reads ->> 'probing_pays_in_scope' END,
-                 reads ->> 'probing_pays'),
-        '{}', simsql._parts(index, NULL, variables)
-              || jsonb_build_object('least_rows', format('(%L::bigint[])[$2 + 1]', scan_below)));
+    probing_pays := simsql._probing_pays(index, variables, format('(%L::bigint[])[$2 + 1]', scan_below));
 END
 $$;
+
+CREATE OR REPLACE FUNCTION simsql._probing_pays(index simsql.registry, variables jsonb, least_rows text) RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    reads constant jsonb := simsql._storage_reads(index);
+BEGIN
+    RETURN simsql._render(
+        coalesce(CASE WHEN index.scope_columns <> '{}' THEN reads ->> 'probing_pays_in_scope' END,
+                 reads ->> 'probing_pays'),
+        '{}', simsql._parts(index, NULL, variables) || jsonb_build_object('least_rows', least_rows));
+END
+$$;
+
+-- How many rows a directed search scans in the time of this number of probes: it reads them in the order of an index.
+CREATE OR REPLACE FUNCTION simsql._scan_below(probes text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN format('(%s * (%s))', (SELECT ceil(c.probe / c.scan_row / 2) FROM simsql._costs() AS c), probes);
 
 -- Two generated functions per index, with the design and the names as constants. They run with the caller's
 -- privileges: the policy of the key tables and the privileges on the user's table decide who may search.
@@ -248,6 +317,43 @@ END$body$, jsonb_build_object(
             'flip', declared ->> 'flip')
             || (SELECT jsonb_object_agg(s, simsql._search_statement(index, s, variables))
                   FROM unnest(ARRAY['exact', 'probes', 'skip', 'check']) AS s
+                 WHERE reads ? s OR s = 'check' AND reads ? 'candidates'))));
+    RETURN NEXT;
+
+    SELECT jsonb_object_agg(v.name, v.name) || '{"candidates": "candidates"}',
+           jsonb_build_object('constants', string_agg(
+               format(E'\n    %s constant %s := %s;', v.name, v.type, v.value), '' ORDER BY v.place))
+      INTO variables, declared
+      FROM simsql._search_variables(index, directed => true) AS v;
+    name := 'similar_' || index.id;
+    arguments := '(bigint, integer, jsonb, jsonb)';
+    body := simsql._render($body$#variable_conflict use_variable
+DECLARE{constants}{candidates}
+BEGIN
+    IF NOT coalesce({probing_pays}, false) THEN
+        RETURN QUERY
+{scan};
+        RETURN;
+    END IF;
+{search}
+END$body$, jsonb_build_object(
+        'constants', declared ->> 'constants',
+        'candidates', CASE WHEN reads ? 'candidates' THEN E'\n    candidates bigint[];' END,
+        'probing_pays', simsql._probing_pays(index, variables, simsql._scan_below((
+            SELECT string_agg(format('cardinality(flips_%s)', b.number), ' + ')
+              FROM simsql._storage_branches(index) AS b))),
+        'scan', simsql._search_statement(index, 'scan', variables, directed => true),
+        'search', simsql._render(CASE WHEN reads ? 'candidates' THEN $body$    candidates := ARRAY({probes});
+    IF cardinality(candidates) = {limit} THEN
+        candidates := ARRAY({skip});
+    END IF;
+    IF cardinality(candidates) > 0 THEN
+        RETURN QUERY
+{check};
+    END IF;$body$ ELSE $body$    RETURN QUERY
+{probes};$body$ END, '{}', jsonb_build_object('limit', simsql._candidates())
+            || (SELECT jsonb_object_agg(s, simsql._search_statement(index, s, variables, directed => true))
+                  FROM unnest(ARRAY['probes', 'skip', 'check']) AS s
                  WHERE reads ? s OR s = 'check' AND reads ? 'candidates'))));
     RETURN NEXT;
 END

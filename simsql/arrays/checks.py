@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from numbers import Real
 from operator import index
 from typing import Any, NoReturn, SupportsIndex
 
@@ -30,6 +31,15 @@ def whole_number(name: str, value: object, low: int, high: int) -> int:
     if not low <= value <= high:
         raise UsageError(f"{name} must be between {low} and {high}, not {value}")
     return int(value)
+
+
+def share(name: str, value: object) -> float:
+    """Return a number from 0 to 1. Raises UsageError for one out of range, TypeError for another type."""
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number between 0 and 1, not {value!r}")
+    if not 0 <= float(value) <= 1:
+        raise UsageError(f"{name} must be between 0 and 1, not {value}")
+    return float(value)
 
 
 def is_missing(value: object) -> bool:

@@ -6,10 +6,9 @@ A new one is a field here and a key of `QueryOptions` or `RowOptions`. What does
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from numbers import Real
 from typing import Any, TypeAlias, TypedDict
 
-from simsql.arrays.checks import FINGERPRINT_BITS, whole_number
+from simsql.arrays.checks import FINGERPRINT_BITS, share, whole_number
 from simsql.database.sources import Sources
 from simsql.database.transfer import Scope
 from simsql.errors import UsageError
@@ -85,10 +84,7 @@ class RowQuery(Query):
         super().__post_init__()
         if self.similarity is None:
             return
-        if not isinstance(self.similarity, Real):
-            raise TypeError(f"similarity must be a number between 0 and 1, not {self.similarity!r}")
-        if not 0 <= self.similarity <= 1:
-            raise UsageError(f"similarity must be between 0 and 1, not {self.similarity}")
+        share("similarity", self.similarity)
         if self.text is None:
             raise UsageError("similarity= compares texts, and there is no text: pass text=")
 
@@ -96,21 +92,19 @@ class RowQuery(Query):
         """Return the text that those of rows in this source are compared with."""
         return self.text.get(source) if isinstance(self.text, Mapping) else self.text
 
-    def compared_source(
-        self,
-        sources: Sources | None,
-        column: object,
-        advice: str = "filter by the similarity of a sketch column",
-    ) -> Sources:
-        """Return the sources of a column, whose text is compared; UsageError unless there is exactly one."""
-        if sources is None or len(sources.names) > 1:
-            has = "no source" if sources is None else "several sources"
-            raise UsageError(
-                f"{column} has {has}, so there is no single text whose similarity could be asked for: {advice}"
-            )
-        return sources
-
     def sketch(self, source: str) -> int | None:
         """Return the sketch of the compared text; None for a text without words."""
         text = self.compared_text(source)
         return None if text is None else sketch(text)
+
+
+def compared_source(
+    sources: Sources | None, column: object, advice: str = "filter by the similarity of a sketch column"
+) -> Sources:
+    """Return the sources of a column, whose text is compared; UsageError unless there is exactly one."""
+    if sources is None or len(sources.names) > 1:
+        has = "no source" if sources is None else "several sources"
+        raise UsageError(
+            f"{column} has {has}, so there is no single text whose similarity could be asked for: {advice}"
+        )
+    return sources

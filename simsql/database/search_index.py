@@ -15,7 +15,16 @@ from simsql.database.connect import READ_COMMITTED, begin, check_bind, check_eng
 from simsql.database.index import Finding, Report, verify
 from simsql.database.index_spec import agreed_recipe
 from simsql.database.load import find_target
-from simsql.database.query import NOT_GIVEN, NotGiven, Query, QueryOptions, RowOptions, RowQuery, Text
+from simsql.database.query import (
+    NOT_GIVEN,
+    NotGiven,
+    Query,
+    QueryOptions,
+    RowOptions,
+    RowQuery,
+    Text,
+    compared_source,
+)
 from simsql.database.results import (
     Batch,
     Fingerprints,
@@ -29,11 +38,13 @@ from simsql.database.results import (
     find_matches_of_rows,
     find_pairs_of_rows,
 )
+from simsql.database.similar import SIMILARITY, SimilarOptions, SimilarQuery, query_for_text
 from simsql.database.sketches import check_compared_columns
 from simsql.database.sources import Sources, fingerprint_text
 from simsql.database.transfer import Scope, encode_scope, from_bigint, raw_connection, sqlalchemy_errors, to_bigint
 from simsql.errors import UsageError
-from simsql.fingerprint import Recipe, similarity_many, sketch_distance
+from simsql.fingerprint import Recipe, similarity_many, sketch, sketch_distance
+from simsql.hamming import Design
 
 # More queries are searched for in memory: reading all rows takes a second for three million.
 _QUERIES_IN_SQL = 50_000
@@ -74,9 +85,14 @@ _NEAR_ROWS = _search(
 ).bindparams(sketch_column=None, sketch=None, differing=None)
 _NEAR_MANY = _search("near_many", "query, fingerprint, distance", "bigint[]")
 _CLAIM = _search("claim", "fingerprint, distance")
+_SIMILAR_ROWS = text(
+    "SELECT fingerprint, distance, document FROM simsql._similar_documents(CAST(:in_table AS regclass),"
+    " CAST(:query AS jsonb), CAST(:of_column AS text), CAST(:scope AS jsonb), CAST(:sketch_column AS text),"
+    " CAST(:sketch AS bigint), CAST(:differing AS integer))"
+).bindparams(sketch_column=None, sketch=None, differing=None)
 _RECIPE, _RECIPE_FOR_CLAIM = (
     text(
-        f"SELECT column_name, recipe, sources FROM simsql.{function}("  # noqa: S608
+        f"SELECT column_name, recipe, sources, blocks, lead, inner_blocks FROM simsql.{function}("  # noqa: S608
         "CAST(:in_table AS regclass), CAST(:of_column AS text))"
     )
     for function in ("_index", "_claimed_index")
@@ -115,6 +131,15 @@ class MatchingRow(NamedTuple):
     row: dict[str, Any]
     similarity: float | None = None
     """The similarity of its text, from 0 to 1, if the search compared texts."""
+
+
+class _Described(NamedTuple):
+    """An index: the column, the recipe, the sources if they are known, and the design."""
+
+    column: str
+    recipe: Recipe
+    sources: Sources | None
+    design: Design
 
 
 class SearchIndex:
@@ -212,12 +237,7 @@ class SearchIndex:
             found = [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
         if query.similarity is None or text_column is None or not found:
             return found
-        texts = [match.row[text_column] for match in found]
-        values = similarity_many([query.compared_text(text_column)] * len(texts), texts).tolist()
-        compared = (match._replace(similarity=value) for match, value in zip(found, values, strict=True))
-        return [
-            match for match in compared if match.similarity is not None and match.similarity >= query.similarity
-        ]
+        return _compare(found, query.compared_text(text_column), text_column, query.similarity)
 
     def claim(
         self,
@@ -238,6 +258,60 @@ class SearchIndex:
         parameters = self._parameters(self._bind, Query(fingerprint, distance, **options), _RECIPE_FOR_CLAIM)
         row = self._bind.execute(_CLAIM, parameters).one_or_none()
         return None if row is None else Match(from_bigint(row.fingerprint), row.distance)
+
+    def query(self, text: Text, **options: Unpack[SimilarOptions]) -> SimilarQuery | None:
+        """Return the query that `similar` searches for; None for a text without features."""
+        with begin(self._bind) as connection:
+            return self._query(self._describe(connection), text, **options)
+
+    def similar(
+        self,
+        text: Text,
+        similarity: float = SIMILARITY,
+        *,
+        recall: float | None = None,
+        limit: int | None = None,
+        text_column: str | None = None,
+        sketch_column: str | None = None,
+        scope: Scope | None = None,
+    ) -> list[MatchingRow]:
+        """Return the rows whose text is at least this similar to `text`, from 0 to 1, most similar first.
+
+        PostgreSQL reads the keys that similar texts most likely have, and the texts of those rows are compared.
+        Every returned row is as similar as it says. Of the rows that are exactly as similar as asked, the search
+        is expected to find a share of `recall`, and more of those that are more similar: by default .99, or less
+        if it would take longer than `near` at a distance of 10. A given recall takes as long as it needs, within
+        limits, of which RecallWarning tells. `near` finds every fingerprint within a distance, whatever the texts.
+
+        The texts are in the single source of the index, or in `text_column`. With `sketch_column`, PostgreSQL
+        reads only those whose sketch is near enough: see `near_rows`. `limit` keeps the most similar rows.
+
+        Raises UsageError for shares out of range, an index without a source and no `text_column`, for pictures,
+        and for columns as `near_rows` does.
+        """
+        with begin(self._bind) as connection:
+            index = self._describe(connection)
+            compared = text_column or _source_of(index, self._table)
+            check_compared_columns(connection, self._table, compared, sketch_column)
+            query = self._query(index, text, similarity=similarity, recall=recall)
+            wanted = text.get(compared) if isinstance(text, Mapping) else text
+            if query is None or wanted is None:
+                return []
+            arguments: dict[str, object] = {
+                "in_table": self._table,
+                "of_column": index.column,
+                "query": query.json,
+                "scope": encode_scope(self._scope if scope is None else scope),
+            }
+            if sketch_column is not None:
+                arguments["sketch_column"] = sketch_column
+                arguments["sketch"] = to_bigint(sketch(wanted))
+                arguments["differing"] = sketch_distance(similarity)
+            rows = connection.execute(_SIMILAR_ROWS, arguments)
+            found = [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
+        similar = _compare(found, wanted, compared, similarity)
+        similar.sort(key=lambda match: (-(match.similarity or 0), match.distance, match.fingerprint))
+        return similar[:limit]
 
     def near_many(
         self, fingerprints: Iterable[OneFingerprint] | Fingerprints | Column, distance: int | None = None
@@ -275,13 +349,13 @@ class SearchIndex:
         the index's, or its id is not enough.
         """
         with begin(self._bind) as connection:
-            return self._describe(connection)[1]
+            return self._describe(connection).recipe
 
     def fingerprint(self, text: Text) -> int | None:
         """Return the fingerprint of a text, as a search for it uses it; None if the text has no features."""
         with begin(self._bind) as connection:
-            column, recipe, sources = self._describe(connection)
-            return fingerprint_text(text, sources, recipe, f"{self._table}({column})")
+            index = self._describe(connection)
+            return fingerprint_text(text, index.sources, index.recipe, f"{self._table}({index.column})")
 
     def verify(self) -> list[Finding]:
         """Return the faults of the index, or of all indexes of the table if no column was given.
@@ -413,19 +487,24 @@ class SearchIndex:
         """Return the parameters of a search: a text is searched for in the index whose recipe it was given."""
         column, fingerprint = self._column, query.fingerprint
         if query.text is not None:
-            column, recipe, sources = self._describe(connection, query.recipe, read_index)
-            fingerprint = fingerprint_text(query.text, sources, recipe, f"{self._table}({column})")
+            index = self._describe(connection, query.recipe, read_index)
+            column, where = index.column, f"{self._table}({index.column})"
+            fingerprint = fingerprint_text(query.text, index.sources, index.recipe, where)
         scope = self._scope if query.scope is None else query.scope
         return _parameters(self._table, column, scope, query.distance, to_bigint(fingerprint))
 
     def _describe(
         self, connection: Connection, given: Recipe | None = None, read_index: TextClause = _RECIPE
-    ) -> tuple[str, Recipe, Sources | None]:
-        """Return the column, the recipe and, if they are known, the sources of the index."""
+    ) -> "_Described":
+        """Return what the index knows of its column."""
         parameters = {"in_table": self._table, "of_column": self._column}
-        column, found, weights = connection.execute(read_index, parameters).one()
+        column, found, weights, *design = connection.execute(read_index, parameters).one()
         recipe = agreed_recipe(found, given or self._recipe, f"{self._table}({column})")
-        return column, recipe, Sources.of(weights, recipe) if weights else None
+        return _Described(column, recipe, Sources.of(weights, recipe) if weights else None, Design(*design))
+
+    def _query(self, index: "_Described", text: Text, **options: Unpack[SimilarOptions]) -> SimilarQuery | None:
+        where = f"{self._table}({index.column})"
+        return query_for_text(text, index.sources, index.recipe, index.design, where, **options)
 
     def _results(
         self, row: type[Row], search: Callable[[SearchedRows], Iterator[Batch]], distance: int | None
@@ -445,9 +524,23 @@ def compared_column(index: SearchIndex, connection: Connection, query: RowQuery,
     """Return the column whose texts a search compares: the given one or, by default, the source of the index."""
     if query.similarity is None or given is not None:
         return given
-    column, _, sources = index._describe(connection, query.recipe)
+    return _source_of(index._describe(connection, query.recipe), index._table)
+
+
+def _source_of(index: _Described, table: str) -> str:
     advice = "name the column of the texts (text_column, --text-column)"
-    return query.compared_source(sources, f"{index._table}({column})", advice).names[0]
+    return compared_source(index.sources, f"{table}({index.column})", advice).names[0]
+
+
+def _compare(found: list[MatchingRow], text: str | None, column: str, similarity: float) -> list[MatchingRow]:
+    """Return the rows with their similarities, if the text in this column is similar enough."""
+    texts = [match.row[column] for match in found]
+    values = similarity_many([text] * len(texts), texts).tolist()
+    return [
+        match._replace(similarity=value)
+        for match, value in zip(found, values, strict=True)
+        if value is not None and value >= similarity
+    ]
 
 
 def _part(report: Report, number: int, parts: int) -> Report:

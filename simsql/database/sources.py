@@ -79,6 +79,18 @@ def fingerprint_text(
 
     Raises UsageError for a text that does not fit the sources.
     """
+    if isinstance(text, str) and (sources is None or len(sources.weights) == 1):
+        return simhash(text, recipe)
+    return simhash_parts(text_parts(text, sources, column), recipe)
+
+
+def text_parts(
+    text: str | Mapping[str, str | None], sources: Sources | None, column: str
+) -> list[tuple[str, int]]:
+    """Return a text, or one for each source by name, as weighted parts of a document.
+
+    Raises UsageError for a text that does not fit the sources.
+    """
     weights = dict(sources.weights) if sources is not None else {}
     if not isinstance(text, Mapping):
         if len(weights) > 1:
@@ -86,7 +98,7 @@ def fingerprint_text(
                 f"{column} has several sources, so a single text is not enough: pass a fingerprint or, in Python,"
                 f" text={{{', '.join(f'{name!r}: ...' for name in weights)}}}"
             )
-        return simhash(text, recipe)
+        return [(text, 1)]
     if text.keys() != weights.keys():
         raise UsageError(
             f"text= names {', '.join(map(repr, text)) or 'no source'}, but the sources of {column} are"
@@ -94,4 +106,4 @@ def fingerprint_text(
             if weights
             else f"{column} has no source: pass text= as one str"
         )
-    return simhash_parts([(part, weights[name]) for name, part in text.items() if part is not None], recipe)
+    return [(part, weights[name]) for name, part in text.items() if part is not None]

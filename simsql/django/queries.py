@@ -8,7 +8,7 @@ from django.db.models.expressions import Col, Expression, F, Func, Value
 from django.db.models.lookups import Lookup
 
 from simsql.database.index_spec import other_recipes
-from simsql.database.query import NOT_GIVEN, Query, QueryOptions, RowOptions, RowQuery
+from simsql.database.query import NOT_GIVEN, Query, QueryOptions, RowOptions, RowQuery, compared_source
 from simsql.database.search_index import SearchIndex
 from simsql.database.transfer import to_bigint
 from simsql.django.connection import check_database, engine_of
@@ -67,7 +67,7 @@ class Near(Expression):
         if wanted.text is not None and self.query is None:
             found.query = _as_value(field.fingerprint(wanted.text, wanted.recipe))
         if wanted.similarity is not None:
-            (source,) = wanted.compared_source(field.sources, field).names
+            (source,) = compared_source(field.sources, field).names
             found.sketch = sketch_of(field)
             if found.sketch is None:
                 raise UsageError(

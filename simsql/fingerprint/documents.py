@@ -8,6 +8,7 @@ from operator import index
 from typing import TypeVar, get_args, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simsql.errors import UsageError
 from simsql.fingerprint.batches import Arrays, TextColumn, check_text, map_batches
@@ -88,6 +89,17 @@ def simhash_parts(parts: Iterable[tuple[str, int | str]], recipe: Recipe = DEFAU
     different = np.array([len(np.unique(features.hashes))])
     values, empty = fingerprints_of(together, recipe, np.repeat(constants or [1], features.documents), different)
     return None if empty[0] else int(values[0])
+
+
+def margins_of_parts(parts: Iterable[tuple[str, int]], recipe: Recipe) -> tuple[int | None, NDArray[np.float64]]:
+    """Return the fingerprint of weighted texts, and the margins of its bits: see `Tally.margins`.
+
+    Arguments must be right: see `simhash_parts`.
+    """
+    tally = Tally(recipe)
+    _tally_texts(tally, parts, recipe)
+    values, empty = tally.outcome()
+    return None if empty[0] else int(values[0]), tally.margins()
 
 
 def _pair(part: tuple[str, int | str], position: int) -> tuple[str, int | str]:

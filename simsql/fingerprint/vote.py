@@ -179,6 +179,7 @@ class Tally:
         self._recipe = recipe
         self._ones = np.zeros((1, 64), dtype=np.int64)
         self._total = 0
+        self._squares = 0.0
         self._exact = np.zeros(1, dtype=np.uint64)
         self._different = np.zeros(0, dtype=np.uint64)
 
@@ -190,6 +191,7 @@ class Tally:
         votes = _hash_for_word(hashes, self._recipe)
         self._ones += weigh_ones(votes, weights, np.array([len(hashes)]))
         self._total += int(weights.sum())
+        self._squares += float(np.square(weights, dtype=np.float64).sum())
         if self._recipe.short == "exact":
             self._exact += np.add.reduce(_hash_counted(votes, occurrences), keepdims=True)
         # The recipe does not need to distinguish more of them.
@@ -201,9 +203,24 @@ class Tally:
         empty = np.array([self._total == 0])
         if empty[0]:
             return np.zeros(1, dtype=np.uint64), empty
-        if len(self._different) < self._recipe.min_features:
+        if self._is_short():
             return mix(self._exact), np.array([self._recipe.short != "exact"])
         return decide(self._ones, np.array([self._total]), self._recipe.tie), empty
+
+    def margins(self) -> NDArray[np.float64]:
+        """Return by how much each bit won the vote, divided by the norm of the weights.
+
+        The shape is (64,), from the least significant bit. They are huge for a fingerprint without a vote, which
+        only the same text has.
+        """
+        if not self._total or self._is_short():
+            return np.full(64, 1e9)
+        ones = self._ones.reshape(8, 8).T.reshape(64)  # in the order of the bits: see _sum_digits
+        margins: NDArray[np.float64] = np.abs(2 * ones - self._total) / np.sqrt(self._squares)
+        return margins
+
+    def _is_short(self) -> bool:
+        return len(self._different) < self._recipe.min_features
 
 
 def _weigh_by_count(occurrences: I64, kind: WeightKind) -> I64:

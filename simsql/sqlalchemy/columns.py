@@ -13,7 +13,7 @@ from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
 from simsql.arrays.columns import OneFingerprint
-from simsql.database.query import NOT_GIVEN, NotGiven, RowQuery
+from simsql.database.query import NOT_GIVEN, NotGiven, RowQuery, compared_source
 from simsql.database.sources import Sources
 from simsql.database.transfer import from_bigint, to_bigint
 from simsql.fingerprint import sketch
@@ -129,7 +129,7 @@ def is_similar(searched: ColumnElement[Any], query: RowQuery) -> list[ColumnElem
     if query.similarity is None:
         return []
     of_type = searched.type.sources if isinstance(searched.type, Bits64) else None
-    sources = query.compared_source(of_type, searched)
+    sources = compared_source(of_type, searched)
     (name,) = sources.names
     table = root_column(searched).table
     column, _ = find_other(sources, table.columns)

@@ -177,7 +177,9 @@ END
 $$;
 
 -- reads: templates of what a search, a batch and a count read. In all of them $1 is a fingerprint, or the
--- fingerprints of a batch, and $2 the distance. Besides the parts of the branch, they may use those of _parts.
+-- fingerprints of a batch, and $2 the distance. Besides the parts of the branch, they may use those of _parts, and in
+-- those of a search {is_match}, the condition of a match on a fingerprint, and {key_is_near} and {copy_is_near}, which
+-- hold for the keys that may be matches.
 --   exact, probes     one branch of a search: the lead bits are equal, or differ by one of {flips}
 --   between           what stands between two branches
 --   all               what a scan reads instead

@@ -10,6 +10,7 @@ from internals import key_tables, near_many_statements, run_statements, set_cand
 from oracle import flip
 from oracle import near as expected_near
 from scoped import create_scoped, expected, search
+from similar import expected_candidates, make_query
 
 pytestmark = pytest.mark.oldest_version
 
@@ -53,6 +54,17 @@ def keys_read(connection, search):
 def test_a_search_reads_few_of_the_copies_of_a_key(hot):
     for within, query in itertools.product((3, 7), QUERIES):
         assert keys_read(hot, f"SELECT * FROM simsql.near('article', {query}, {within})") < 5_000
+
+
+def test_a_search_for_similar_texts_reads_few_of_the_copies_of_a_key(hot):
+    stored = [fingerprint for (fingerprint,) in hot.execute("SELECT fingerprint FROM article")]
+    for query in QUERIES:
+        wanted = make_query(query, (4, 1, 0), seed=1)
+        search = f"SELECT * FROM simsql.similar_candidates('article', '{wanted}')"
+        assert keys_read(hot, search) < 5_000
+        assert hot.execute(search).fetchall() == expected_candidates(stored, wanted)
+    plan = hot.execute(f"SELECT simsql.explain_similar('article', '{make_query(HOT, (4, 1, 0), seed=1)}')")
+    assert any("equal keys are skipped" in line for (line,) in plan)
 
 
 def test_many_searches_read_few_of_the_copies_of_a_key(hot):

@@ -27,7 +27,7 @@ AS $$
     'matches', $sql$SELECT DISTINCT t.{"column"} AS fingerprint,
        bit_count((t.{"column"} # $1)::bit(64))::integer AS distance
   FROM {rows} AS t
- WHERE bit_count((t.{"column"} # $1)::bit(64)) <= $2{scope_of_rows}
+ WHERE {is_match}{scope_of_rows}
    AND ({source}) AND {guard}
  ORDER BY distance, fingerprint$sql$,
     'probing_pays', '{least_rows} <= 1000000',

@@ -19,18 +19,18 @@ AS $$
         SELECT t.{"column"} AS fingerprint
           FROM {rows} AS t
          WHERE (t.{"column"} & {'lead_mask'}::bigint) = {key}
-           AND bit_count((t.{"column"} # $1)::bit(64)) <= $2{scope_of_rows}$sql$,
+           AND {is_match}{scope_of_rows}$sql$,
     'probes', $sql$
         SELECT t.{"column"} AS fingerprint
           FROM {rows} AS t
          WHERE (t.{"column"} & {'lead_mask'}::bigint)
                = ANY (ARRAY(SELECT {key} # f FROM unnest({flips}) AS f))
-           AND bit_count((t.{"column"} # $1)::bit(64)) <= $2{scope_of_rows}$sql$,
+           AND {is_match}{scope_of_rows}$sql$,
     'between', E'\n         UNION ALL',
     'all', $sql$
         SELECT t.{"column"} AS fingerprint
           FROM {rows} AS t
-         WHERE bit_count((t.{"column"} # $1)::bit(64)) <= $2{scope_of_rows}$sql$,
+         WHERE {is_match}{scope_of_rows}$sql$,
     'matches', $sql$SELECT m.fingerprint, m.distance
   FROM (SELECT DISTINCT bit_count((c.fingerprint # $1)::bit(64))::integer AS distance, c.fingerprint
           FROM ({source}) AS c) AS m

@@ -35,7 +35,7 @@ AS $$
         SELECT {fingerprint} AS fingerprint
           FROM {keys} AS k
          WHERE k.key >= {key} & {'outside'}::bigint AND k.key <= {key} | {'inside'}::bigint{scope_of_keys}
-           AND bit_count((k.key # {key})::bit(64)) <= {max_distance}$sql$,
+           AND {key_is_near}$sql$,
     'probes', $sql$
         SELECT {fingerprint} AS fingerprint
           FROM (SELECT ({key} # f) & {'outside'}::bigint AS low, ({key} # f) | {'inside'}::bigint AS high
@@ -43,7 +43,7 @@ AS $$
          CROSS JOIN LATERAL (
                SELECT k.key FROM {keys} AS k
                 WHERE k.key >= p.low AND k.key <= p.high{scope_of_keys}
-                  AND bit_count((k.key # {key})::bit(64)) <= {max_distance} OFFSET 0) AS k$sql$,
+                  AND {key_is_near} OFFSET 0) AS k$sql$,
     'skip', '
         SELECT s.fingerprint
           FROM ' || replace(pieces, '{queries}', '(SELECT $1 AS fp, {key} AS center)') || ' AS s',
@@ -63,7 +63,7 @@ AS $$
     'matches', $sql$SELECT m.fingerprint, m.distance
   FROM (SELECT DISTINCT bit_count((c.fingerprint # $1)::bit(64))::integer AS distance, c.fingerprint
           FROM {source} AS c (fingerprint)
-         WHERE bit_count((c.fingerprint # $1)::bit(64)) <= $2) AS m
+         WHERE {is_match}) AS m
  CROSS JOIN LATERAL (SELECT FROM ONLY {table} AS t
                       WHERE t.{"column"} = m.fingerprint{scope_of_rows} LIMIT 1) AS live
  WHERE {guard}
@@ -134,7 +134,7 @@ AS $$
             SELECT piece.fp, {fingerprint} AS fingerprint,
                    bit_count((k.key # piece.center)::bit(64))::integer AS distance
               FROM piece CROSS JOIN LATERAL unnest(piece.keys) AS k (key)
-             WHERE bit_count((k.key # piece.center)::bit(64)) <= $2)$sql$)) AS t (pieces)
+             WHERE {copy_is_near})$sql$)) AS t (pieces)
 $$;
 
 -- The matches of each fingerprint in one key table, whether or not a row has them, without reading copies of
@@ -149,7 +149,8 @@ DECLARE
 BEGIN
     RETURN QUERY EXECUTE (
         SELECT simsql._render(simsql._tables_reads(index) ->> 'skip_many',
-                              jsonb_build_object('flips', format('%L::bigint[]', simsql._flips(
+                              jsonb_build_object('copy_is_near', 'bit_count((k.key # piece.center)::bit(64)) <= $2',
+                                                 'flips', format('%L::bigint[]', simsql._flips(
                                   b.flipped, simsql._radius(index.blocks, index.lead, index.inner_blocks,
                                                             b.number, distance)))),
                               simsql._parts(index, scope) || b.parts)

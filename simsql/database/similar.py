@@ -1,0 +1,108 @@
+"""The query of a search for similar texts: what simsql.similar_candidates takes.
+
+It is JSON, so that SQL, psql and other programs can pass it on. It holds the fingerprint of the text, the
+likeliest prefixes of similar texts for each permutation of an index, and the planes of the weighted distance.
+It names the recipe and the design, and PostgreSQL refuses it for another index.
+"""
+
+import json
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypedDict
+
+from simsql.arrays.checks import share
+from simsql.database.query import Text
+from simsql.database.sources import Sources, text_parts
+from simsql.database.transfer import to_bigint
+from simsql.errors import UsageError
+from simsql.fingerprint import Recipe, flips_of_parts
+from simsql.hamming import Design
+from simsql.hamming.directed import DirectedProbes, direct
+
+SIMILARITY = 0.6
+# Without a recall, a search looks for this share, but reads no more prefixes than near does at a distance of 10.
+_RECALL = 0.99
+_USUAL_PROBES = 428
+_MAX_PROBES = 2_000
+
+
+class SimilarOptions(TypedDict, total=False):
+    """The options of a search for similar texts."""
+
+    similarity: float
+    recall: float | None
+
+
+class RecallWarning(UserWarning):
+    """A search for similar texts is expected to find a smaller share of them than asked for."""
+
+
+@dataclass(frozen=True)
+class SimilarQuery:
+    """A search for the texts that are at least this similar to one."""
+
+    fingerprint: int
+    recipe: str
+    design: Design
+    probes: DirectedProbes
+
+    @property
+    def expected_recall(self) -> float:
+        """The share of the rows exactly as similar as asked that the search is expected to find."""
+        return self.probes.expected_recall
+
+    @cached_property
+    def json(self) -> str:
+        """The query as PostgreSQL takes it."""
+        flips = ("{" + ",".join(map(str, values.tolist())) + "}" for values in self.probes.flips)
+        return json.dumps(
+            {
+                "simsql_query": 1,
+                "recipe": self.recipe,
+                "design": [self.design.blocks, self.design.lead, self.design.inner_blocks],
+                "recall": round(self.probes.expected_recall, 4),
+                "fingerprint": to_bigint(self.fingerprint),
+                "cost": self.probes.cost,
+                "screen": self.probes.screen,
+                "planes": [to_bigint(plane) for plane in self.probes.planes],
+                "flips": list(flips),
+            }
+        )
+
+
+def query_for_text(
+    text: Text,
+    sources: Sources | None,
+    recipe: Recipe,
+    design: Design,
+    column: str,
+    *,
+    similarity: float = SIMILARITY,
+    recall: float | None = None,
+) -> SimilarQuery | None:
+    """Return the query of a text, or of one for each source by name; None for a text without features.
+
+    `similarity` is between 0 and 1, and `recall`, below 1, the expected share of the rows of exactly this
+    similarity: by default .99, or less if that takes more than 428 probes. Warns with RecallWarning if it takes
+    more than 2,000. Raises UsageError for values out of range, for a text that does not fit the sources, and for
+    the recipe of pictures, which have no margins.
+    """
+    similarity = share("similarity", similarity)
+    wanted = _RECALL if recall is None else share("recall", recall)
+    if wanted == 1:
+        raise UsageError("recall must be below 1: only near finds every fingerprint, within a distance")
+    if recipe.of_pictures:
+        raise UsageError(f"{column} holds fingerprints of pictures, which have no similar texts: use near")
+    found = flips_of_parts(text_parts(text, sources, column), recipe, similarity)
+    if found.fingerprint is None:
+        return None
+    probes = direct(design, found.probabilities, wanted, _USUAL_PROBES if recall is None else _MAX_PROBES)
+    if recall is not None and probes.expected_recall < recall - 0.005:
+        warnings.warn(
+            f"a search for texts of similarity {similarity:g} is expected to find {probes.expected_recall:.2f} of"
+            f" those that are exactly as similar, not {recall:g}: that takes more than {_MAX_PROBES:,} probes",
+            RecallWarning,
+            stacklevel=4,
+        )
+    return SimilarQuery(found.fingerprint, recipe.id, design, probes)
