@@ -79,7 +79,7 @@ def fingerprint_text(
 
     Raises UsageError for a text that does not fit the sources.
     """
-    if isinstance(text, str) and (sources is None or len(sources.weights) == 1):
+    if not isinstance(text, Mapping) and (sources is None or len(sources.weights) == 1):
         return simhash(text, recipe)
     return simhash_parts(text_parts(text, sources, column), recipe)
 
