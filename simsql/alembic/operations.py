@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -358,17 +357,14 @@ class ClearFingerprintsOp(ColumnOp):
 
     def render(self, context: AutogenContext) -> list[str]:
         """Return the operation after a comment with the reason and the command to run afterwards."""
-        names = ".".join(_quoted(name) for name in (self.schema, self.table_name) if name is not None)
-        command = f"simsql backfill {shlex.join([names, '--column', self.column_name])}"
+        quote = _script_dialect().identifier_preparer.quote
+        table = ".".join(quote(name) for name in (self.schema, self.table_name) if name is not None)
+        command = f"simsql backfill {shlex.join([table, '--column', self.column_name])}"
         return [
             "# Fingerprints of other recipes or texts cannot be compared with new ones. Fill the column in again:",
             f"# {' '.join(command.splitlines())}",  # what follows a line break in a name would be code
             str(super().render(context)),
         ]
-
-
-def _quoted(name: str) -> str:
-    return name if re.fullmatch("[a-z_][a-z0-9_]*", name) else f'"{name}"'
 
 
 OPERATIONS: tuple[type[SimsqlOp], ...] = (
