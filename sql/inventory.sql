@@ -111,13 +111,11 @@ BEGIN
                      (SELECT string_agg(p.polname, ', ') FROM pg_policy AS p WHERE p.polrelid = c.oid))
       FROM pg_class AS c WHERE c.oid = to_regclass('simsql.built_' || index.id) AND index.storage = 'tables';
     RETURN QUERY
-    SELECT lower(o.kind), o.name, 'owner', 'owner altered', expected_owner, o.owner::regrole::text
-      FROM simsql._objects() AS o WHERE o.index_id = index.id;
-    RETURN QUERY
+    WITH object AS MATERIALIZED (SELECT o.* FROM simsql._objects() AS o WHERE o.index_id = index.id)
+    SELECT lower(o.kind), o.name, 'owner', 'owner altered', expected_owner, o.owner::regrole::text FROM object AS o
+     UNION ALL
     SELECT lower(o.kind), o.name, 'privileges', coalesce(p.problem, 'privilege granted to others'), NULL, p.statement
-      FROM simsql._objects() AS o
-      LEFT JOIN simsql._other_privileges() AS p ON p.object = o.name AND p.index_id = o.index_id
-     WHERE o.index_id = index.id;
+      FROM object AS o LEFT JOIN simsql._other_privileges() AS p ON p.object = o.name AND p.index_id = o.index_id;
     IF array_position(actual.column_name || actual.scope_columns, NULL) IS NOT NULL THEN
         RETURN;
     END IF;
@@ -226,8 +224,8 @@ BEGIN
     RETURN QUERY SELECT o.object, o.problem, o.statement FROM simsql._other_privileges() AS o WHERE o.index_id IS NULL;
     RETURN QUERY
     SELECT d.name, 'owner altered', format('ALTER %s %s OWNER TO %s;', d.kind, d.name, expected_owner::regrole)
-      FROM simsql._definitions() AS d
-     WHERE d.owner <> expected_owner
+      FROM simsql._objects() AS d
+     WHERE d.index_id IS NULL AND d.name <> 'simsql._installed()' AND d.owner <> expected_owner
        -- An administrator may have created the schema for the role that installed the rest.
        AND NOT (d.kind = 'SCHEMA' AND d.owner IN (
            SELECT b.datdba FROM pg_database AS b WHERE b.datname = current_database()

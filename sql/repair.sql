@@ -95,6 +95,7 @@ $$;
 
 CREATE OR REPLACE FUNCTION simsql.repair(table_name regclass) RETURNS SETOF simsql.finding
 LANGUAGE plpgsql ROWS 10
+SET plan_cache_mode = force_generic_plan  -- as in verify
 AS $$
 DECLARE
     index simsql.registry;

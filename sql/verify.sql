@@ -43,6 +43,7 @@ $$;
 CREATE OR REPLACE FUNCTION simsql.verify(table_name regclass DEFAULT NULL, column_name text DEFAULT NULL)
 RETURNS SETOF simsql.finding
 LANGUAGE plpgsql STABLE ROWS 10
+SET plan_cache_mode = force_generic_plan  -- else each session plans long queries of the catalogue five times
 AS $$
 DECLARE
     index simsql.registry;
