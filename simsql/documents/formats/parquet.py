@@ -25,9 +25,8 @@ from simsql.documents.records import (
 from simsql.errors import UsageError, missing_package
 
 _BUFFER = 1 << 18  # bytes of a column that are read at once
-# Of a batch. A value of a dictionary takes no room in the file, but each row has a copy of it.
-_LEAST_ROWS, _MOST_ROWS = 16, 256
-_BATCH = 1 << 21  # bytes of texts in a batch
+# Of a batch: few, as a value of a dictionary takes no room in the file, but each row has a copy of it.
+_ROWS = 16
 _TEXTS = {"null", "string", "large_string", "string_view", "binary", "large_binary", "binary_view"}
 _WIDEST = 4  # bytes of a character
 _HELD = 1 << 26  # bytes of rows that are copied at once
@@ -50,8 +49,8 @@ class Parquet(Format):
         shown = printable(found.name)
         table = _Table(stream, layout)
         end = 0
-        for group in table.groups:
-            number, end = end, end + group[1]
+        for group, rows in enumerate(table.groups):
+            number, end = end, end + rows
             try:
                 for batch in table.batches(group, table.columns):
                     if number + batch.num_rows > end:
@@ -78,9 +77,10 @@ class Parquet(Format):
         number = last = 0
         try:
             with table.writing(target) as writer:
-                for group in table.groups:
+                for group, rows in enumerate(table.groups):
                     kept: list[Any] = []
-                    last += group[1]
+                    held = 0
+                    last += rows
                     for batch in table.batches(group):
                         start, end = number, number + batch.num_rows
                         # pyarrow cannot filter all types, but it can cut all.
@@ -89,9 +89,10 @@ class Parquet(Format):
                             number, gone = gone, next(left, None)
                         kept.append(batch.slice(number - start, end - number))
                         number = end
-                        if sum(each.nbytes for each in kept) > _HELD:
+                        held += batch.nbytes
+                        if held > _HELD:
                             table.write(writer, kept)
-                            kept = []
+                            kept, held = [], 0
                     if number != last:
                         raise ChangedError
                     table.write(writer, kept)
@@ -131,18 +132,15 @@ class _Table:
             wanted = [position for position in (text, self._identity, self._value) if position is not None]
             self.columns = [schema.names[position] for position in dict.fromkeys(wanted)]
             groups = map(self.file.metadata.row_group, range(self.file.metadata.num_row_groups))
-            # Of all columns: to ask for the size of one ends the process if the file is damaged there.
-            sizes = [(max(group.num_rows, 0), max(group.total_byte_size, 0)) for group in groups]
-            self.groups = [(number, rows, size) for number, (rows, size) in enumerate(sizes)]
+            self.groups = [max(group.num_rows, 0) for group in groups]
+            """The number of rows of each row group."""
         except parquet_errors() as error:
             raise _damaged(error) from None
 
-    def batches(self, group: tuple[int, int, int], columns: Sequence[str] | None = None) -> Iterator[Any]:
+    def batches(self, group: int, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """Yield the rows of a row group, a few at a time: these columns of them, or all."""
-        number, rows, size = group
-        at_once = min(max(rows * _BATCH // max(size, 1), _LEAST_ROWS), _MOST_ROWS)
         return self.file.iter_batches(  # type: ignore[no-any-return]
-            at_once, row_groups=[number], columns=columns, use_threads=False
+            _ROWS, row_groups=[group], columns=columns, use_threads=False
         )
 
     def documents(self, batch: Any, number: int, found: Found) -> Iterator[Document | Skip]:
