@@ -15,7 +15,7 @@ import psycopg
 from sqlalchemy import Engine
 
 from benchmarks.labelled import find_folder, read_lines
-from benchmarks.server import default_folder, run_server
+from benchmarks.server import backend_seconds, default_folder, run_server
 from simsql import simhash_many, sketch
 from simsql.database import SearchIndex, create_index, load_rows, open_engine, to_bigint
 
@@ -41,10 +41,6 @@ def _old_sql() -> str | None:
         for name in _FILES
     ]
     return None if any(one.returncode for one in found) else "".join(one.stdout for one in found)
-
-
-def _processor_seconds(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def measure(engine: Engine, texts: list[str]) -> dict[str, tuple[float, int]]:
@@ -96,9 +92,9 @@ def measure(engine: Engine, texts: list[str]) -> dict[str, tuple[float, int]]:
         seconds, passing = dict.fromkeys(ways, 0.0), {}
         for _ in range(_ROUNDS):
             for name, way in ways.items():
-                before = time.process_time() + _processor_seconds(raw.info.backend_pid)
+                before = time.process_time() + backend_seconds(raw)
                 passing[name] = sum(map(way, queries))
-                seconds[name] += time.process_time() + _processor_seconds(raw.info.backend_pid) - before
+                seconds[name] += time.process_time() + backend_seconds(raw) - before
     return {name: (1e6 * seconds[name] / _ROUNDS / candidates, passing[name]) for name in ways}
 
 
