@@ -291,8 +291,8 @@ class SearchIndex:
         """
         with begin(self._bind) as connection:
             index = self._describe(connection)
+            check_compared_columns(connection, self._table, text_column, sketch_column)
             compared = text_column or _source_of(index, self._table)
-            check_compared_columns(connection, self._table, compared, sketch_column)
             query = self._query(index, text, similarity=similarity, recall=recall)
             wanted = text.get(compared) if isinstance(text, Mapping) else text
             if query is None or wanted is None:

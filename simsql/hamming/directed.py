@@ -29,8 +29,8 @@ _SCREENED = 4
 _LEAST_PROBABILITY = 1e-7
 # Flips are drawn this often, which gives an expected recall of 0.99 with a standard deviation of 0.002.
 _DRAWS = 2048
-# Only this many bits of a prefix are flipped, those most likely to.
-_FLIPPED = 24
+# Only the last bits of a longer prefix are flipped: they and a cost fit one number.
+_FLIPPED = 48
 # The shares of what a search may miss that the cost and the screen leave out; the probes miss the rest.
 _MISSED_BY_COST = 0.7
 _MISSED_BY_SCREEN = 0.1
@@ -90,7 +90,7 @@ def direct(design: Design, flip_probabilities: Float, recall: float, max_probes:
         limit -= 1
     found = is_match & ((drawn[2:] == 0).any(axis=0) | (nearest <= limit))
     return DirectedProbes(
-        tuple(_flips(pattern, steps[bits]) for pattern, bits in zip(patterns, places, strict=True)),
+        tuple((pattern & (1 << _FLIPPED) - 1).astype(np.uint64) for pattern in patterns),
         tuple(sum(1 << bit for bit in np.flatnonzero(weights >> plane & 1).tolist()) for plane in range(_PLANES)),
         cost,
         screen,
@@ -119,7 +119,7 @@ def _draws() -> NDArray[np.float32]:
 def _draw_costs(p: Float, costs: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the sum of each row of costs, of the bits that flip, for all draws."""
     factors = costs.astype(np.float32)  # the sums are below 2**24, so they are exact
-    flipped = (_draws() < p[:, None]).astype(np.float32)
+    flipped = (_draws() < p[:, None].astype(np.float32)).astype(np.float32)
     # A product of this size is not spread over threads, which would take longer than computing it.
     columns = max(1, (1 << 17) // costs.size)
     parts = [factors @ flipped[:, start : start + columns] for start in range(0, _DRAWS, columns)]
@@ -133,16 +133,16 @@ def _quantile(values: NDArray[np.int64], share: float) -> int:
 
 
 def _cheapest(offset: int, steps: NDArray[np.int64], limit: int, most: int) -> NDArray[np.int64]:
-    """Return the cheapest ways to flip bits with these costs, in order: a cost, and a bit for each flip.
+    """Return the cheapest ways to flip the bits of a prefix, most significant first, with these costs, in order.
 
-    The lowest _FLIPPED bits of a way are those of the flips, the cheapest first. The first way flips nothing.
-    Others cost at most `limit`; there are at most `most`.
+    The lowest _FLIPPED bits of a way are the flips; above them is the cost. The first way flips nothing. Others
+    cost at most `limit`; there are at most `most`.
     """
     found = np.array([offset << _FLIPPED])
     above = (limit + 1) << _FLIPPED
-    for place, cost in enumerate(np.sort(steps)[:_FLIPPED].tolist()):
-        step = (cost << _FLIPPED) + (1 << place)
-        more = found + step
+    costs = steps[-_FLIPPED:]
+    for place in np.argsort(costs, kind="stable").tolist():
+        more = found + ((int(costs[place]) << _FLIPPED) + (1 << len(costs) - 1 - place))
         more = more[more < above]
         if not len(more):
             break
@@ -152,11 +152,3 @@ def _cheapest(offset: int, steps: NDArray[np.int64], limit: int, most: int) -> N
             found = found[:most]
     found.sort()
     return found
-
-
-def _flips(ways: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return what to XOR with a prefix whose bits have these costs, most significant first."""
-    order = np.argsort(steps, kind="stable")[:_FLIPPED]
-    values = np.uint64(1) << (len(steps) - 1 - order).astype(np.uint64)
-    chosen = (ways[:, None] >> np.arange(len(order)) & 1).astype(np.uint64)
-    return chosen @ values
