@@ -1,6 +1,6 @@
 """SearchIndex: search a simhash index, list its pairs and clusters, and maintain it."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Unpack
@@ -43,7 +43,14 @@ from simsql.database.sketches import check_compared_columns
 from simsql.database.sources import Sources, fingerprint_text
 from simsql.database.transfer import Scope, encode_scope, from_bigint, raw_connection, sqlalchemy_errors, to_bigint
 from simsql.errors import UsageError
-from simsql.fingerprint import Recipe, similarity_many, sketch, sketch_distance
+from simsql.fingerprint import (
+    Recipe,
+    compares_features,
+    similarities,
+    similarity_many,
+    sketch,
+    sketch_distance,
+)
 from simsql.hamming import Design
 
 # More queries are searched for in memory: reading all rows takes a second for three million.
@@ -237,7 +244,9 @@ class SearchIndex:
             found = [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
         if query.similarity is None or text_column is None or not found:
             return found
-        return _compare(found, query.compared_text(text_column), text_column, query.similarity)
+        texts = [match.row[text_column] for match in found]
+        values = similarity_many([query.compared_text(text_column)] * len(texts), texts).tolist()
+        return _with_similarities(found, values, query.similarity)
 
     def claim(
         self,
@@ -283,8 +292,10 @@ class SearchIndex:
         if it would take longer than `near` at a distance of 10. A given recall takes as long as it needs, within
         limits, of which RecallWarning tells. `near` finds every fingerprint within a distance, whatever the texts.
 
-        The texts are in the single source of the index, or in `text_column`. With `sketch_column`, PostgreSQL
-        reads only those whose sketch is near enough: see `near_rows`. `limit` keeps the most similar rows.
+        Texts are compared as `simsql.similarity` does it, or by the Jaccard index of their features if the recipe
+        has those of characters, as for titles. They are in the single source of the index, or in `text_column`.
+        With `sketch_column`, PostgreSQL reads only those whose sketch is near enough: see `near_rows`. `limit`
+        keeps the most similar rows.
 
         Raises UsageError for shares out of range, an index without a source and no `text_column`, for pictures,
         and for columns as `near_rows` does.
@@ -303,13 +314,18 @@ class SearchIndex:
                 "query": query.json,
                 "scope": encode_scope(self._scope if scope is None else scope),
             }
+            if sketch_column is not None and compares_features(index.recipe):
+                raise UsageError(
+                    f"sketches are of words, and {index.recipe.id} compares characters: omit sketch_column"
+                )
             if sketch_column is not None:
                 arguments["sketch_column"] = sketch_column
                 arguments["sketch"] = to_bigint(sketch(wanted))
                 arguments["differing"] = sketch_distance(similarity)
             rows = connection.execute(_SIMILAR_ROWS, arguments)
             found = [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
-        similar = _compare(found, wanted, compared, similarity)
+        values = similarities(wanted, [match.row[compared] for match in found], index.recipe).tolist()
+        similar = _with_similarities(found, values, similarity)
         similar.sort(key=lambda match: (-(match.similarity or 0), match.distance, match.fingerprint))
         return similar[:limit]
 
@@ -532,14 +548,14 @@ def _source_of(index: _Described, table: str) -> str:
     return compared_source(index.sources, f"{table}({index.column})", advice).names[0]
 
 
-def _compare(found: list[MatchingRow], text: str | None, column: str, similarity: float) -> list[MatchingRow]:
-    """Return the rows with their similarities, if the text in this column is similar enough."""
-    texts = [match.row[column] for match in found]
-    values = similarity_many([text] * len(texts), texts).tolist()
+def _with_similarities(
+    found: list[MatchingRow], similarities: Sequence[float | None], least: float
+) -> list[MatchingRow]:
+    """Return the rows that are similar enough, with their similarities."""
     return [
         match._replace(similarity=value)
-        for match, value in zip(found, values, strict=True)
-        if value is not None and value >= similarity
+        for match, value in zip(found, similarities, strict=True)
+        if value is not None and value >= least
     ]
 
 

@@ -36,7 +36,9 @@ from simsql.fingerprint.hashes import mix as mix
 from simsql.fingerprint.html_text import html_parts, simhash_html
 from simsql.fingerprint.jaccard import show_similarity as show_similarity
 from simsql.fingerprint.jaccard import similarity, similarity_many
+from simsql.fingerprint.margins import compares_features as compares_features
 from simsql.fingerprint.margins import flips_of_parts as flips_of_parts
+from simsql.fingerprint.margins import similarities as similarities
 from simsql.fingerprint.pictures import COLOUR_SIDE as COLOUR_SIDE
 from simsql.fingerprint.pictures import GREY_SIDE as GREY_SIDE
 from simsql.fingerprint.pictures import HASH_SIDE as HASH_SIDE
