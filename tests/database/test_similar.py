@@ -5,7 +5,7 @@ import random
 import pytest
 from sqlalchemy import text
 
-from simsql import DEFAULT_RECIPE, UsageError, similarity, similarity_many
+from simsql import DEFAULT_RECIPE, UsageError, similarity, similarity_many, sketch_many
 from simsql.database import SearchIndex, alter_index, create_index, to_bigint
 from simsql.database.similar import RecallWarning
 from simsql.fingerprint import Recipe, simhash_many
