@@ -41,6 +41,7 @@ _COMMANDS = {
     "status": ("setup", "Show the installed version and indexes."),
     "maintain": ("setup", "Verify and vacuum the indexes that need it."),
     "near": ("search", "Search a table for a text or a fingerprint."),
+    "similar": ("search", "Search a table for texts that are similar to yours."),
     "pairs": ("search", "List all pairs of near fingerprints in a table."),
     "clusters": ("search", "List all clusters of near fingerprints in a table."),
     "stats": ("plan", "Show the skew of the fingerprints in a table."),

@@ -140,6 +140,7 @@ MEANINGS = {
     "--keys": Meaning(None, "Print the primary keys of the rows beside each fingerprint"),
     "--lead": Meaning("N", "Move this many blocks to the front of each key"),
     "--like": Meaning("NAME", "Plan for fingerprints like those in this table"),
+    "--limit": Meaning("ROWS", "Print at most this many rows (1 or more)"),
     "--lines": Meaning(None, "Treat every line of a text, and of stdin, as a document"),
     "--max-document": Meaning(
         "SIZE", "Skip documents larger than this after decompression: 500MB, 2GB (1GB is 1024MB)"
@@ -148,7 +149,13 @@ MEANINGS = {
     "--null": Meaning(None, "End each name in the drop list with a NUL, for xargs -0", "-0"),
     "--output": Meaning("FILE", "Write the results to this file instead of stdout (-)", "-o"),
     "--pairs": Meaning("N", "Draw this many pairs (1 or more)"),
+    "--query": Meaning(
+        None, "Print the queries for simsql.similar_candidates that search for similar texts instead"
+    ),
     "--quiet": Meaning(None, "Print only results and errors: no progress, summary or remarks", "-q"),
+    "--recall": Meaning(
+        "SHARE", "Find this share of the texts that are exactly that similar, on average (0 to below 1)"
+    ),
     "--recipe": Meaning("RECIPE", "Make fingerprints with this recipe: an id, a known name, or a file"),
     "--report": Meaning("FILE", "Write a page to look at the clusters and their texts in a browser"),
     "--repair": Meaning(None, "Repair the faults of a table; writers to it wait until it is done"),

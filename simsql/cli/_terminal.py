@@ -2,6 +2,7 @@
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -65,6 +66,15 @@ class Telling:
     def remark(self, message: str) -> None:
         """Print a remark on stderr."""
         note(message, quiet=self.quiet)
+
+    @contextmanager
+    def remark_on_warnings(self) -> Iterator[None]:
+        """Make the first warning in the block a remark behind it."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            yield
+        for warning in caught[:1]:
+            self.remark(str(warning.message))
 
 
 def is_terminal(console: Console) -> bool:

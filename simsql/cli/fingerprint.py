@@ -1,7 +1,8 @@
 """`simsql fingerprint`: the fingerprints of documents in files."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from simsql.cli._app import command
@@ -12,12 +13,14 @@ from simsql.cli._options import (
     Reading,
     number_option,
     option,
+    share_option,
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, print_skips
 from simsql.documents import Report, printable
-from simsql.errors import SimsqlError
-from simsql.fingerprint import DEFAULT_RECIPE, simhash_items, simhash_items_with_sketches
+from simsql.errors import SimsqlError, UsageError
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_items, simhash_items_with_sketches
+from simsql.hamming import Design
 from simsql.processes import usable_cores
 
 
@@ -30,6 +33,30 @@ def _writer(encode: Encode) -> Callable[[int], str]:
     return template.format
 
 
+@dataclass(frozen=True)
+class _Querying:
+    """The options of a query for similar texts: what it asks for, and the design of the index."""
+
+    query: Annotated[bool, option("--query")] = False
+    similarity: Annotated[float | None, share_option("--similarity", ", with --query; by default 0.6")] = None
+    recall: Annotated[float | None, share_option("--recall", ", with --query; by default 0.99")] = None
+    blocks: Annotated[int, number_option("--blocks", ", with --query", least=1, most=64)] = 4
+    lead: Annotated[int, number_option("--lead", ", with --query", least=1, most=64)] = 1
+    inner_blocks: Annotated[int, number_option("--inner-blocks", ", with --query", least=0, most=64)] = 0
+
+    def lines(self, items: Iterable[tuple[str, str]], recipe: Recipe) -> Iterator[list[str]]:
+        """Yield the query of each text; it is empty if the text has no fingerprint."""
+        from simsql.database.similar import SimilarOptions, query_for_text  # noqa: PLC0415 - as for bigints
+
+        design, where = Design(self.blocks, self.lead, self.inner_blocks), f"the recipe {recipe.id}"
+        options: SimilarOptions = {"recall": self.recall}
+        if self.similarity is not None:
+            options["similarity"] = self.similarity
+        for _, text in items:
+            found = query_for_text(text, None, recipe, design, where, **options)
+            yield ["" if found is None else found.json]
+
+
 @command("fingerprint")
 def fingerprint_command(
     *,
@@ -39,6 +66,7 @@ def fingerprint_command(
     sketches: Annotated[bool, option("--sketches")] = False,
     lines: Annotated[bool, option("--lines")] = False,
     workers: Annotated[int | None, number_option("--workers", "; one for stdin", least=1)] = None,
+    querying: _Querying,
     reading: Reading,
     telling: Telling,
 ) -> None:
@@ -48,6 +76,8 @@ def fingerprint_command(
     fingerprint. Documents that cannot be read are skipped and listed on stderr.
     """
     made_by = parse_recipe(recipe) or DEFAULT_RECIPE
+    if not querying.query and querying != _Querying():
+        raise UsageError("the similarity, the recall and the design are those of a query: add --query")
     reader = reading.open(paths, lines=lines)
 
     def named_texts(report: Report) -> Iterator[tuple[str, str]]:
@@ -57,16 +87,23 @@ def fingerprint_command(
 
     compute: Callable[..., Iterator[tuple[Any, ...]]] = simhash_items_with_sketches if sketches else simhash_items
     write = _writer(encode)
+
+    def fingerprints(items: Iterable[tuple[str, str]]) -> Iterator[list[str]]:
+        for names, *numbers in compute(items, made_by, workers):
+            fields = [["" if one is None else write(one) for one in column.tolist()] for column in numbers]
+            yield ["\t".join(line) for line in zip(*fields, names, strict=True)]
+
     printed = 0
     if workers is None and reader.bytes_total is not None:
         workers = usable_cores()
     # A progress bar would break up the lines of the output.
-    with telling.stages().stage("fingerprint", reader.bytes_total, shown=not sys.stdout.isatty()) as report:
-        for names, *numbers in compute(named_texts(report), made_by, workers):
-            fields = [["" if one is None else write(one) for one in column.tolist()] for column in numbers]
-            sys.stdout.write("".join("\t".join(line) + "\n" for line in zip(*fields, names, strict=True)))
+    stage = telling.stages().stage("fingerprint", reader.bytes_total, shown=not sys.stdout.isatty())
+    with stage as report, telling.remark_on_warnings():
+        items = named_texts(report)
+        for batch in querying.lines(items, made_by) if querying.query else fingerprints(items):
+            sys.stdout.write("".join(line + "\n" for line in batch))
             sys.stdout.flush()
-            printed += len(names)
+            printed += len(batch)
     if not printed:
         advice = ""
         if "-" in paths and not lines and reader.skips.by_reason["not JSON"]:

@@ -1,9 +1,10 @@
-"""`simsql near`, `pairs` and `clusters`: searches in an indexed table."""
+"""`simsql near`, `similar`, `pairs` and `clusters`: searches in an indexed table."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
@@ -23,6 +24,7 @@ from simsql.cli._options import (
     ScopeValues,
     SearchDistance,
     SketchColumn,
+    number_option,
     option,
     parse_fingerprint,
     parse_max_document,
@@ -35,6 +37,7 @@ from simsql.database.explain_row import explain_row
 from simsql.database.query import NOT_GIVEN, RowOptions, RowQuery
 from simsql.database.results import Member, Pair, Results, Row
 from simsql.database.search_index import MatchingRow, PrimaryKeys
+from simsql.database.similar import SIMILARITY, SimilarOptions
 from simsql.documents import UnfitError, printable, read_document, read_single_text
 from simsql.documents.output_formats import Column, Format, print_json, print_rows
 from simsql.errors import SimsqlError, UsageError
@@ -43,31 +46,60 @@ from simsql.fingerprint import show_similarity
 _Item = TypeVar("_Item")
 
 
+@dataclass(frozen=True)
+class _Text:
+    """The options that name the text to search for."""
+
+    text: Annotated[str | None, option("--text")] = None
+    file: Annotated[str | None, option("--file")] = None
+    encoding: Encoding = "utf-8"
+    max_document: MaxDocument = "100MB"
+
+    def read(self, run: Listing) -> str:
+        """Return the text; an empty one if the options name none."""
+        limit, text = parse_max_document(self.max_document), self.text or ""
+        if self.file is not None:
+            stdin = sys.stdin.buffer
+            return read_single_text(self.file, encoding=self.encoding, max_document=limit, stdin=stdin)
+        if text == "-":
+            return _read_stdin(limit)
+        with suppress(OSError):  # longer than the name of a file can be
+            if Path(text).is_file():
+                name = printable(text)
+                use = f"use --file {name} to search for its content"
+                run.remark(f"{name} is a file, and --text searches for its name: {use}")
+        return text
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The options of a search that prints rows."""
+
+    table: IndexedTable
+    text_column: Annotated[
+        str | None, option("--text-column", ", to compare them; by default the source of the index")
+    ] = None
+    sketch_column: SketchColumn = None
+    column: IndexedColumn = None
+    recipe: RecipeName = None
+    scope: ScopeValues = None
+    explain: Annotated[
+        str | None,
+        option("--explain", ": why the search finds the row with this primary key, or does not"),
+    ] = None
+
+
 @command("near")
 def near_command(
     *,
-    table: IndexedTable,
-    text: Annotated[str | None, option("--text")] = None,
-    file: Annotated[str | None, option("--file")] = None,
+    searched: _Text,
     fingerprint: Annotated[str | None, option("--fingerprint")] = None,
     distance: SearchDistance = None,
     similarity: Annotated[
         float | None,
         share_option("--similarity", " to the text you search for; by default, texts are not compared"),
     ] = None,
-    text_column: Annotated[
-        str | None, option("--text-column", ", with --similarity; by default the source of the index")
-    ] = None,
-    sketch_column: SketchColumn = None,
-    column: IndexedColumn = None,
-    recipe: RecipeName = None,
-    encoding: Encoding = "utf-8",
-    max_document: MaxDocument = "100MB",
-    scope: ScopeValues = None,
-    explain: Annotated[
-        str | None,
-        option("--explain", ": why the search finds the row with this primary key, or does not"),
-    ] = None,
+    rows: _Rows,
     run: Listing,
 ) -> None:
     """Search a table for a text or a fingerprint.
@@ -75,34 +107,75 @@ def near_command(
     Print the matching rows, nearest first. With --similarity, compare their texts with yours and print only rows
     that are similar. If the table has sketches, --sketch-column saves reading most of the other texts.
     """
-    if [text, file, fingerprint].count(None) != 2:
+    if [searched.text, searched.file, fingerprint].count(None) != 2:
         raise UsageError("use exactly one of --text, --file and --fingerprint")
     if similarity is not None and fingerprint is not None:
         raise UsageError("--similarity compares texts: use --text or --file")
-    if similarity is None and (text_column or sketch_column) and not explain:
+    if similarity is None and (rows.text_column or rows.sketch_column) and not rows.explain:
         raise UsageError("--text-column and --sketch-column need --similarity")
-    limit, given = parse_max_document(max_document), parse_recipe(recipe)
     wanted = NOT_GIVEN if fingerprint is None else parse_fingerprint(fingerprint)
-    options: RowOptions = {"scope": parse_scope(scope), "similarity": similarity}
+    options: RowOptions = {"scope": parse_scope(rows.scope), "similarity": similarity}
+    text = searched.read(run)
     if fingerprint is None:
-        options |= {"text": _read_text(text, file, encoding, limit, run), "recipe": given}
+        options |= {"text": text, "recipe": parse_recipe(rows.recipe)}
     query = RowQuery(wanted, distance, **options)
-    columns = {"text_column": text_column, "sketch_column": sketch_column}
-    with run.open() as engine, _snapshot(engine) as connection:
-        index = SearchIndex(connection, table, column, recipe=given)
+    _search(
+        rows, query, None, partial(SearchIndex.near_rows, fingerprint=wanted, distance=distance, **options), run
+    )
+
+
+@command("similar")
+def similar_command(
+    *,
+    searched: _Text,
+    similarity: Annotated[float, share_option("--similarity", " to the text you search for")] = SIMILARITY,
+    recall: Annotated[
+        float | None, share_option("--recall", "; by default 0.99, or less if that takes long")
+    ] = None,
+    limit: Annotated[int | None, number_option("--limit", least=1)] = None,
+    rows: _Rows,
+    run: Listing,
+) -> None:
+    """Search a table for texts that are similar to yours.
+
+    Print the rows, most similar first. The search reads the keys that similar texts most likely have, and misses
+    few of them. If the table has sketches, --sketch-column saves reading most of the other texts.
+    """
+    if (searched.text is None) == (searched.file is None):
+        raise UsageError("use either --text or --file")
+    text, options = searched.read(run), SimilarOptions(similarity=similarity, recall=recall)
+    query = RowQuery(
+        text=text, scope=parse_scope(rows.scope), recipe=parse_recipe(rows.recipe), similarity=similarity
+    )
+    search = partial(SearchIndex.similar, text=text, limit=limit, scope=query.scope, **options)
+    _search(rows, query, options, search, run)
+
+
+def _search(
+    rows: _Rows,
+    query: RowQuery,
+    similar: SimilarOptions | None,
+    search: Callable[..., Sequence[MatchingRow]],
+    run: Listing,
+) -> None:
+    """Print the rows that a search finds, or explain what decided about one of them."""
+    given = parse_recipe(rows.recipe)
+    columns = {"text_column": rows.text_column, "sketch_column": rows.sketch_column}
+    with run.open() as engine, _snapshot(engine) as connection, run.remark_on_warnings():
+        index = SearchIndex(connection, rows.table, rows.column, recipe=given)
         if query.text is None and given:
             index.recipe()
         if query.text is not None and index.fingerprint(query.text) is None:
             raise SimsqlError(
                 f"the text has too few letters and digits for a fingerprint of the recipe {index.recipe().id}"
             )
-        if explain is not None:
-            row = explain_row(connection, table, column, explain, query, **columns)
+        if rows.explain is not None:
+            row = explain_row(connection, rows.table, rows.column, rows.explain, query, similar=similar, **columns)
             print_explanation(run.form, row, [row.key], "found" if row.found else "not found")
             return
-        rows = index.near_rows(wanted, distance, **columns, **options)
-    _print_near(run.format, rows, similarity is not None)
-    if not rows:
+        found = search(index, **columns)
+    _print_near(run.format, found, query.similarity is not None)
+    if not found:
         run.remark("no matches")
 
 
@@ -206,21 +279,6 @@ def _list(
         print(f"{into}: {found:,} rows")
     elif not found:
         run.remark(f"there are no {what}")
-
-
-def _read_text(text: str | None, file: str | None, encoding: str, limit: int, run: Listing) -> str:
-    """Return the text to search for, at most `limit` bytes long."""
-    if file is not None:
-        return read_single_text(file, encoding=encoding, max_document=limit, stdin=sys.stdin.buffer)
-    if text == "-":
-        return _read_stdin(limit)
-    with suppress(OSError):  # longer than the name of a file can be
-        if Path(str(text)).is_file():
-            name = printable(str(text))
-            run.remark(
-                f"{name} is a file, and --text searches for its name: use --file {name} to search for its content"
-            )
-    return str(text)
 
 
 def _print_pairs(form: Format, keys: PrimaryKeys | None, pairs: Iterable[Pair]) -> int:

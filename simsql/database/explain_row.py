@@ -1,6 +1,5 @@
 """Explain why a search finds a row of an indexed table, or does not."""
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +8,7 @@ from sqlalchemy import Connection, text
 
 from simsql.database.query import RowQuery
 from simsql.database.search_index import SearchIndex, compared_column
+from simsql.database.similar import SimilarOptions
 from simsql.database.sketches import check_compared_columns
 from simsql.database.transfer import encode_scope, from_bigint, raw_connection
 from simsql.errors import UsageError
@@ -30,6 +30,10 @@ _TARGET = text(
     " FROM simsql._primary_key(r.table_id) AS k) AS key, pg_catalog.row_security_active(r.table_id) AS secured"
     " FROM simsql._searched_index(CAST(:table AS pg_catalog.regclass), :column, CAST(:scope AS pg_catalog.jsonb))"
     " AS r"
+)
+_CANDIDATES = text(
+    "SELECT fingerprint FROM simsql.similar_candidates(CAST(:table AS pg_catalog.regclass),"
+    " CAST(:query AS pg_catalog.jsonb), :column, CAST(:scope AS pg_catalog.jsonb))"
 )
 
 
@@ -57,9 +61,11 @@ def explain_row(
     query: RowQuery,
     text_column: str | None = None,
     sketch_column: str | None = None,
+    similar: SimilarOptions | None = None,
 ) -> ExplainedRow:
     """Explain why a search in an index finds the row with this primary key, or does not.
 
+    With the options of `similar`, this is that search, else one within a distance.
     The values of a key of several columns are separated by commas. The text of the query must have a fingerprint.
     The row is looked for without the index: this reads the table. Raises UsageError if the table has no primary
     key and for columns without texts or sketches, and sqlalchemy.exc.DBAPIError if the index refuses searches.
@@ -70,7 +76,12 @@ def explain_row(
     text_column = compared_column(index, connection, query, text_column)
     check_compared_columns(connection, table, text_column, sketch_column)
     wanted: Any = query.fingerprint if query.text is None else index.fingerprint(query.text)
-    matches = {match.fingerprint for match in index.near(wanted, query.distance)}
+    directed = None if similar is None or query.text is None else index.query(query.text, **similar)
+    if directed is None:
+        matches = {match.fingerprint for match in index.near(wanted, query.distance)}
+    else:
+        parameters |= {"column": target.column_name, "query": directed.json}
+        matches = {from_bigint(found) for found in connection.scalars(_CANDIDATES, parameters)}
     if target.key is None:
         raise UsageError(f"{table} has no primary key to name a row by: add one")
     row = _read_row(connection, target, key)
@@ -96,31 +107,50 @@ def explain_row(
     if not in_scope:
         values = ", ".join(f"{name}={document[name]}" for name in target.scope_columns.split(", "))
         why = f"the row is in another scope: {values}"
-    elif distance > within:
-        why = f"distance {distance} is above {within}"
-        # Of an index with several sources, or with an unknown recipe, nothing can be said.
-        with suppress(UsageError):
-            if own is not None and index.fingerprint(own) != fingerprint:
-                why += (
-                    "; the fingerprint of the row is not that of its text by the recipe of the index: it was made"
-                    " by another recipe, or the text has changed since"
-                )
-    elif fingerprint not in matches:
+    elif directed is None and distance > within:
+        why = f"distance {distance} is above {within}{_other_text(index, own, fingerprint)}"
+    elif directed is None and fingerprint not in matches:
         why = "the index has no key of the row: look for faults with simsql index verify"
     elif query.similarity is not None:
-        limit = sketch_distance(query.similarity)
-        if alike is None:
-            why = f"column {text_column} of the row is null"
-        elif alike < query.similarity:
-            why = f"similarity {show_similarity(alike)} is below {query.similarity:g}"
-        elif estimate is not None and estimate < max(0.0, 1 - limit / 32):
+        why = _compare(query.similarity, alike, estimate, text_column)
+        if why is None and fingerprint not in matches and directed is not None:
             why = (
-                f"the sketches differ in more than {limit} bits, so the texts were not compared: the sketch of the"
-                " row is stale, or this is one of few such pairs"
+                f"the search is expected to find {directed.expected_recall:.2f} of the rows that are exactly as"
+                f" similar as asked, and misses this one{_other_text(index, own, fingerprint)}"
             )
-    found = f"the search finds it: distance {distance} is at most {within}"
-    also = "" if alike is None else f", and similarity {show_similarity(alike)} is at least {query.similarity:g}"
-    return ExplainedRow(key, why is None, distance, estimate, alike, why or found + also)
+    reasons = [] if directed else [f"distance {distance} is at most {within}"]
+    reasons += [] if alike is None else [f"similarity {show_similarity(alike)} is at least {query.similarity:g}"]
+    found = f"the search finds it: {', and '.join(reasons)}"
+    return ExplainedRow(key, why is None, distance, estimate, alike, why or found)
+
+
+def _compare(wanted: float, found: float | None, estimate: float | None, column: str | None) -> str | None:
+    """Return why a row is not similar enough; None if it is."""
+    limit = sketch_distance(wanted)
+    if found is None:
+        return f"column {column} of the row is null"
+    if found < wanted:
+        return f"similarity {show_similarity(found)} is below {wanted:g}"
+    if estimate is not None and estimate < max(0.0, 1 - limit / 32):
+        return (
+            f"the sketches differ in more than {limit} bits, so the texts were not compared: the sketch of the"
+            " row is stale, or this is one of few such pairs"
+        )
+    return None
+
+
+def _other_text(index: SearchIndex, text: str | None, fingerprint: int) -> str:
+    """Return what to say of the fingerprint of a row if its text has another one."""
+    try:
+        is_other = text is not None and index.fingerprint(text) != fingerprint
+    except UsageError:  # of an index with several sources, or with an unknown recipe, nothing can be said
+        return ""
+    return (
+        "; the fingerprint of the row is not that of its text by the recipe of the index: it was made by another"
+        " recipe, or the text has changed since"
+        if is_other
+        else ""
+    )
 
 
 def _read_row(connection: Connection, target: Any, key: str) -> tuple[dict[str, Any], bool] | None:

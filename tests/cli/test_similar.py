@@ -1,0 +1,116 @@
+"""`simsql similar`, and `simsql fingerprint --query`, which makes the query of the same search in SQL."""
+
+import json
+
+import pytest
+from program import run
+from psycopg import errors
+
+from simsql import simhash, similarity, sketch
+from simsql.database import to_bigint
+from simsql.fingerprint import show_similarity
+
+WORDS = [f"w{place}x3060" for place in range(120)]
+TEXT = " ".join(WORDS)
+EDITED = " ".join("edited" if place % 14 == 0 else word for place, word in enumerate(WORDS))
+BODIES = {"same": TEXT.upper(), "edited": EDITED, "half": " ".join([*WORDS[:60], *"abcdefgh"]), "empty": ""}
+
+
+def fill_articles(connection):
+    """Texts beside their fingerprints, one of them stale."""
+    connection.execute("CREATE TABLE article (id text PRIMARY KEY, body text, sketch bigint, fp bigint)")
+    for name, body in BODIES.items():
+        numbers = [None if found is None else to_bigint(found) for found in (sketch(body), simhash(body))]
+        connection.execute("INSERT INTO article VALUES (%s, %s, %s, %s)", [name, body, *numbers])
+    connection.execute("INSERT INTO article SELECT 'stale', body, sketch, ~fp FROM article WHERE id = 'same'")
+    connection.execute(
+        "SELECT simsql.create_index('article', 'fp', recipe => 'words12-log-1', sources => '{\"body\": 1}')"
+    )
+
+
+pytestmark = pytest.mark.usefixtures("articles")
+
+
+@pytest.fixture
+def similar(database_url):
+    return lambda *arguments, **options: run(
+        "similar", "article", *arguments, "--database", database_url, **options
+    )
+
+
+def test_the_most_similar_rows_come_first(similar, tmp_path):
+    found = similar("--text", TEXT).done()
+    assert found.err == ""
+    rows = [json.loads(line) for line in found.lines]
+    assert list(rows[0]) == ["fingerprint", "distance", "similarity", "row"]
+    exact = similarity(TEXT, EDITED)
+    assert [(row["row"]["id"], row["similarity"]) for row in rows] == [("same", 1.0), ("edited", exact)]
+    (tmp_path / "a.txt").write_text(TEXT)
+    assert similar("--file", tmp_path / "a.txt", "--sketch-column", "sketch").done().lines == found.lines
+    assert similar("--text", "-", "--text-column", "body", stdin=TEXT.encode()).done().lines == found.lines
+    assert similar("--text", TEXT, "--limit", 1).done().lines == found.lines[:1]
+    assert similar("--text", TEXT, "--similarity", 0.9).done().lines == found.lines[:1]
+    table = similar("--text", TEXT, "--limit", 1, "--format", "csv").done().lines
+    assert table[0] == "fingerprint,distance,similarity,fp,id,body,sketch"
+
+
+def test_what_cannot_be_searched_for(similar, database_url, connection):
+    assert similar("--text", "something else").done().err == "no matches\n"
+    similar().failed(2, "use either --text or --file")
+    similar("--text", TEXT, "--file", "a.txt").failed(2, "use either --text or --file")
+    similar("--text", "?!").failed(1, "the text has too few letters and digits for a fingerprint")
+    similar("--text", TEXT, "--recall", 1).failed(2, "recall must be below 1")
+    similar("--text", TEXT, "--sketch-column", "nothing").failed(2, "nothing")
+    connection.execute("SELECT simsql.drop_index('article')")
+    similar("--text", TEXT).failed(2, "simhash index")
+
+
+def test_a_recall_that_is_out_of_reach_is_a_remark(similar):
+    found = similar("--text", TEXT, "--similarity", 0.3, "--recall", 0.99).done()
+    assert len(found.lines) == 3
+    assert found.err.startswith("a search for texts of similarity 0.3 is expected to find 0.")
+    assert found.err.count("\n") == 1
+    assert similar("--text", TEXT, "--similarity", 0.3, "--recall", 0.99, "--quiet").done().err == ""
+
+
+def test_why_a_row_is_found_or_not(similar):
+    def explain(key, *options):
+        return similar("--text", TEXT, *options, "--explain", key).done().lines[-1]
+
+    exact = show_similarity(similarity(TEXT, EDITED))
+    assert explain("edited") == f"found: the search finds it: similarity {exact} is at least 0.6"
+    assert explain("edited", "--similarity", 0.9) == f"not found: similarity {exact} is below 0.9"
+    assert explain("half").startswith("not found: similarity 0.")
+    assert explain("empty").startswith("not found: column fp of the row is null")
+    assert explain("stale").startswith("not found: the search is expected to find 0.9")
+    assert explain("stale").endswith("by another recipe, or the text has changed since")
+
+
+def test_the_query_of_a_file_searches_in_sql(connection, tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT)
+    query = run("fingerprint", tmp_path / "a.txt", "--query").done().out
+    search = (
+        "SELECT id, n.distance FROM simsql.similar_candidates('article', %s) AS n JOIN article ON fp = fingerprint"
+    )
+    found = connection.execute(search, [query]).fetchall()
+    assert ("same", 0) in found
+    assert {name for name, _ in found} >= {"same", "edited"}
+    options = ["--similarity", 0.9, "--recall", 0.5, "--recipe", "words12-log-1"]
+    fewer = json.loads(run("fingerprint", tmp_path / "a.txt", "--query", *options).done().out)
+    assert fewer["cost"] < json.loads(query)["cost"]
+    other = run("fingerprint", tmp_path / "a.txt", "--query", "--blocks", 5, "--lead", 2).done().out
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=r"design \[4, 1, 0\], .* for \[5, 2, 0\]"):
+        connection.execute(search, [other])
+
+
+def test_queries_of_lines():
+    text = f"{TEXT}\n--\n{EDITED}\n"
+    found = run("fingerprint", "-", "--lines", "--query", stdin=text.encode()).done()
+    first, none, last = found.lines
+    assert none == ""
+    assert [json.loads(query)["fingerprint"] for query in (first, last)] == [
+        to_bigint(simhash(TEXT)),
+        to_bigint(simhash(EDITED)),
+    ]
+    run("fingerprint", "-", "--blocks", 5).failed(2, "add --query")
+    run("fingerprint", "-", "--lines", "--query", "--recipe", "phash", stdin=text.encode()).failed(2, "use near")
