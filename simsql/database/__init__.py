@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from simsql.database.install import install_schema, read_status, schema_sql, uninstall_schema
     from simsql.database.load import load_rows
     from simsql.database.search_index import SearchIndex
+    from simsql.database.similar import RecallWarning
     from simsql.database.transfer import from_bigint, to_bigint
     from simsql.database.unique import Decision, NewDocument, load_unique
     from simsql.database.wide import near_wide
@@ -28,6 +29,7 @@ __all__ = [
     "Decision",
     "IndexSpec",
     "NewDocument",
+    "RecallWarning",
     "SearchIndex",
     "alter_index",
     "change_storage",
@@ -55,6 +57,7 @@ _MODULES = {
     "IndexSpec": "index_spec",
     **dict.fromkeys(("install_schema", "read_status", "schema_sql", "uninstall_schema"), "install"),
     "load_rows": "load",
+    "RecallWarning": "similar",
     "SearchIndex": "search_index",
     **dict.fromkeys(("from_bigint", "to_bigint"), "transfer"),
     **dict.fromkeys(("Decision", "NewDocument", "load_unique"), "unique"),
