@@ -66,8 +66,8 @@ def test_pictures_in_all_modes_are_near_duplicates(photos, home):
     assert found.table["documents that could be dropped"] == "12"
     page = (photos.parent / "page").read_text()
     # GIF and TIFF have the same pixels as PNG, but a picture of each is shown.
-    assert page.count("data:image/jpeg;base64,") == page.count("<img ") >= 12
-    assert 'alt="turned.jpg, 300x200 pixels"' in page
+    assert page.count("data:image/jpeg;base64,") == 12
+    assert "turned.jpg" in page
     # The one with the most pixels is kept.
     kept = {member["kept"] for cluster in found.clusters for member in cluster["members"]}
     assert {"photos/large.jpg", "photos/1 small.jpg"} < kept
