@@ -293,7 +293,7 @@ class SearchIndex:
         limits, of which RecallWarning tells. `near` finds every fingerprint within a distance, whatever the texts.
 
         Texts are compared as `simsql.similarity` does it, or by the Jaccard index of their features if the recipe
-        has those of characters, as for titles. They are in the single source of the index, or in `text_column`.
+        has characters or trigrams, as for titles. They are in the single source of the index, or in `text_column`.
         With `sketch_column`, PostgreSQL reads only those whose sketch is near enough: see `near_rows`. `limit`
         keeps the most similar rows.
 

@@ -142,7 +142,7 @@ def _in_arrays(recipe: Recipe) -> TokenKind | None:
         raise UsageError(NOT_A_PICTURE)
     if (
         isinstance(recipe.tokens, str)
-        and recipe.tokens != "jieba"
+        and recipe.tokens in ("words", "characters")
         and recipe.normalise == DEFAULT_RECIPE.normalise
     ):
         return recipe.tokens
@@ -212,6 +212,8 @@ def find_tokens(texts: Sequence[str], recipe: Recipe) -> list[list[str]]:
     kind = recipe.tokens
     if kind == "words" or kind == "characters":  # noqa: PLR1714 - so that mypy knows
         return spell_words(texts, kind, recipe.normalise)
+    if kind == "trigrams":
+        return list(map(_cut_trigrams, spell_words(texts, "words", recipe.normalise)))
     find = _finder(kind)
     return [list(find(normalise_by(text, recipe.normalise))) for text in texts]
 
@@ -225,6 +227,9 @@ def iter_tokens(text: str, recipe: Recipe) -> Iterator[list[str]]:
     if kind == "words" or kind == "characters":  # noqa: PLR1714 - so that mypy knows
         yield from iter_words(text, kind, recipe.normalise)
         return
+    if kind == "trigrams":
+        yield from map(_cut_trigrams, iter_words(text, "words", recipe.normalise))
+        return
     tokens = iter(_finder(kind)("".join(iter_normal(text, recipe.normalise))))
     while some := list(islice(tokens, _TOKENS)):
         yield some
@@ -234,6 +239,11 @@ def _finder(kind: Tokens) -> _Finder:
     if isinstance(kind, Pattern):
         return _by_pattern(kind)
     return _by_function(kind) if isinstance(kind, Tokenizer) else _by_jieba()
+
+
+def _cut_trigrams(words: Iterable[str]) -> list[str]:
+    padded = (f"  {word} " for word in words)
+    return [word[start : start + 3] for word in padded for start in range(len(word) - 2)]
 
 
 def _by_pattern(pattern: Pattern) -> _Finder:

@@ -54,7 +54,7 @@ def compares_features(recipe: Recipe) -> bool:
 
     Those of characters suit titles and names, of which a trigram of words says little.
     """
-    return recipe.tokens == "characters"
+    return recipe.tokens in ("characters", "trigrams")
 
 
 def similarities(
@@ -62,7 +62,8 @@ def similarities(
 ) -> "np.ma.MaskedArray[tuple[int], np.dtype[np.float64]]":
     """Return the similarities of a text to others, as a column of this recipe compares them; None is masked.
 
-    For characters it is the Jaccard index of the sets of features, otherwise that of `similarity_many`.
+    For characters and trigrams it is the Jaccard index of the sets of features, otherwise that of
+    `similarity_many`. That of the recipe "pg_trgm" is the similarity of pg_trgm.
     """
     if not compares_features(recipe):
         return similarity_many([text] * len(others), others)

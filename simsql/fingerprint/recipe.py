@@ -10,7 +10,7 @@ from simsql.errors import UsageError
 from simsql.fingerprint.features import IdfTable
 from simsql.fingerprint.hashes import HashKind
 
-TokenKind = Literal["words", "characters", "jieba", "phash"]
+TokenKind = Literal["words", "characters", "trigrams", "jieba", "phash"]
 Step = Literal["nfkc", "casefold", "lower", "marks"]
 WeightKind = Literal["set", "log", "tf"]
 ShortKind = Literal["none", "exact"]
@@ -110,7 +110,9 @@ class Recipe:
     tokens
         "words": runs of letters, digits and vowel signs; scripts without spaces between words are cut into short
         runs of characters; an emoji is a word. "characters": the characters of
-        those words. "jieba": Chinese words, found by jieba (the `zh` extra). Or a Pattern or Tokenizer.
+        those words. "trigrams": those of PostgreSQL's pg_trgm, three characters in a row of each word, with two
+        spaces before it and one behind it, for titles and names. "jieba": Chinese words, found by jieba (the `zh`
+        extra). Or a Pattern or Tokenizer.
         "phash": no tokens, but the perceptual hash of a picture (the `images` extra). It takes no other options.
     shingles
         The lengths, in tokens, of the runs of tokens that are features: one to nine, ascending. A text with fewer
@@ -350,6 +352,7 @@ DEFAULT_RECIPE = Recipe()
 _PHASH = Recipe("phash", (1,), "set")
 
 KNOWN_RECIPES: dict[str, Recipe] = {
+    "pg_trgm": Recipe("trigrams", (1,), "set"),
     "pypi-simhash": Recipe(
         Pattern(r"[\w\u4e00-\u9fcc]+", characters=True), (4,), "tf", normalise=("lower",), hash="md5low"
     ),

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash, simhash_parts, similarity
+from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe, simhash, simhash_parts, similarity
 from simsql.fingerprint.documents import margins_of_parts
 from simsql.fingerprint.extract import extract_features
 from simsql.fingerprint.margins import flips_of_parts, similarities
 
 TITLES = Recipe(tokens="characters", shingles=(3,))
-RECIPES = [DEFAULT_RECIPE, TITLES, Recipe(shingles=(3,), weight="tf"), Recipe(hash="md5"), Recipe(tie=1)]
+PG_TRGM = KNOWN_RECIPES["pg_trgm"]
+RECIPES = [DEFAULT_RECIPE, TITLES, PG_TRGM, Recipe(shingles=(3,), weight="tf"), Recipe(hash="md5"), Recipe(tie=1)]
 texts = st.text(st.sampled_from("abc de "), max_size=60)
 
 
@@ -25,7 +26,8 @@ def test_the_fingerprint_is_that_of_simhash_and_margins_are_those_of_the_votes(t
         return
     features = extract_features([text], recipe)
     counts = features.occurrences.tolist()
-    weights = np.array(counts if recipe.weight == "tf" else [1 + count.bit_length() for count in counts])
+    weigh = {"tf": lambda count: count, "set": lambda count: 1, "log": lambda count: 1 + count.bit_length()}
+    weights = np.array([weigh[recipe.weight](count) for count in counts])
     signs = np.where(features.hashes[:, None] >> np.arange(64, dtype=np.uint64) & np.uint64(1), 1, -1)
     votes = weights @ signs
     np.testing.assert_allclose(margins, abs(votes) / np.sqrt((weights**2).sum()))

@@ -53,8 +53,8 @@ def test_unknown_ids_are_refused(name):
     [
         (
             {"tokens": "lines"},
-            "tokens must be one of 'words', 'characters', 'jieba', 'phash', a simsql.fingerprint.Pattern or"
-            " Tokenizer, not 'lines'",
+            "tokens must be one of 'words', 'characters', 'trigrams', 'jieba', 'phash', a"
+            " simsql.fingerprint.Pattern or Tokenizer, not 'lines'",
         ),
         ({"tokens": str.split}, "a simsql.fingerprint.Pattern or Tokenizer, not <method"),
         ({"tokens": ["words"]}, "a simsql.fingerprint.Pattern or Tokenizer, not"),
