@@ -13,11 +13,21 @@ import numpy as np
 
 from benchmarks.charts import IMAGES
 from benchmarks.drawing import BLUE, GREEN, LINE, ORANGE, PINK, WIDTH, Drawing
+from simsql.database.similar import query_for_text
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs, centrality, choose_stars
 from simsql.evaluate.chart import Line, Panel, draw_chart
 from simsql.evaluate.measures import Estimate
-from simsql.fingerprint import Recipe, show_similarity, simhash, similarity, sketch, sketch_distance
+from simsql.fingerprint import (
+    DEFAULT_RECIPE,
+    Recipe,
+    show_similarity,
+    simhash,
+    similarity,
+    sketch,
+    sketch_distance,
+)
+from simsql.fingerprint.documents import margins_of_parts
 from simsql.hamming import Design, hamming_distance
 
 _LEFT, _RIGHT = 16, WIDTH - 16
@@ -180,6 +190,57 @@ def draw_probes() -> str:
     )
     drawing.text(_LEFT, y + LINE, "bit_count((key # key_of_the_query)::bit(64))", "small code")
     return drawing.file(y + LINE + 18)
+
+
+_SIMILAR = _TEXT.replace("differ in few", "differ by few")
+_LIKELIEST = 14
+
+
+def draw_margins() -> str:
+    """Return the picture of margins, and of the prefixes that a search for similar texts reads."""
+    drawing = Drawing("Margins and query-directed probes")
+    fingerprint, margins = margins_of_parts([(_TEXT, 1)], DEFAULT_RECIPE)
+    query = query_for_text(_TEXT, None, DEFAULT_RECIPE, Design(), "")
+    assert fingerprint is not None
+    assert query is not None
+    differing = fingerprint ^ _fingerprint(_SIMILAR)
+    drawing.text(_LEFT, 30, "1  “… differ in few of them.”: the votes for each bit, added up", "strong")
+    cell, gap, base = 8.0, 5.33, 96
+    for place in range(64):
+        bit, height = 63 - place, 22 * margins[63 - place]
+        x = _LEFT + place * cell + place // _BLOCK * gap
+        colour = ORANGE if differing >> bit & 1 else BLUE
+        drawing.bar(x, base - height if fingerprint >> bit & 1 else base, cell - 1.5, max(height, 1), colour)
+    drawing.text(_LEFT, 166, "Up: the bit is 1. Down: it is 0.", "small dim")
+    found = show_similarity(similarity(_TEXT, _SIMILAR) or 0)
+    flips = f"In “… differ by few of them.” (similarity {found}), the {differing.bit_count()} orange bits flip:"
+    drawing.text(_LEFT, 190, flips, "small")
+    drawing.text(
+        _LEFT, 210, "mostly those whose votes add up to little. The search knows which these are.", "small"
+    )
+
+    block = 1
+    drawing.text(_LEFT, 246, f"2  Block {block}: the {_LIKELIEST} likeliest prefixes of similar texts", "strong")
+    y = 258.0
+    chosen = query.probes.flips[block].tolist()
+    for rank, flip in enumerate(chosen[:_LIKELIEST]):
+        meant = flip == _block(differing, block)
+        for place in range(_BLOCK):
+            flipped = flip >> (_BLOCK - 1 - place) & 1
+            drawing.bar(_LEFT + 30 + place * 15, y, 13, 13, ORANGE if flipped else BLUE, 1 if flipped else 0.2)
+        drawing.text(_LEFT + 22, y + 12, f"{rank + 1}", "small end" + " strong" * meant)
+        if meant:
+            drawing.arrow((_LEFT + 300, y + 7), (_LEFT + 276, y + 7))
+            drawing.text(_LEFT + 308, y + 12, "this is the other text: found", "small strong")
+        y += 17
+    ranges, distance = sum(map(len, query.probes.flips)), differing.bit_count()
+    lines = (
+        ("similar", f"reads the {len(chosen)} likeliest prefixes", f"here, {ranges} in all four blocks"),
+        ("near at distance 10", "reads all with up to 2 flips:", f"{Design().probes(10)} in all four blocks,"),
+    )
+    drawing.box(_LEFT + 300, 262, _RIGHT - _LEFT - 300, lines[0], BLUE)
+    drawing.box(_LEFT + 300, 354, _RIGHT - _LEFT - 300, (*lines[1], f"but this text is {distance} bits away"))
+    return drawing.file(y + 14)
 
 
 def _block(value: int, number: int) -> int:
@@ -420,6 +481,7 @@ def main() -> None:
 PICTURES = {
     "fingerprint": draw_fingerprint,
     "probes": draw_probes,
+    "margins": draw_margins,
     "flow": draw_flow,
     "costs": draw_costs,
     "decisions": draw_decisions,
