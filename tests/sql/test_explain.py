@@ -145,7 +145,7 @@ def test_near_runs_the_plan_that_explain_near_shows(articles, server):
     try:
         articles.execute("LOAD 'auto_explain'")
     except errors.UndefinedFile:
-        pytest.skip(f"{server} has no auto_explain")
+        pytest.skip(f"{server.program} has no auto_explain")
     for name, value in (
         ("auto_explain.log_min_duration", "0"),
         ("auto_explain.log_nested_statements", "on"),

@@ -437,7 +437,7 @@ def test_values_that_a_collation_takes_as_equal_are_one_scope(connection, server
             "CREATE COLLATION ignoring (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
         )
     except errors.FeatureNotSupported:
-        pytest.skip(f"{server} has no ICU")
+        pytest.skip(f"{server.program} has no ICU")
     check_type(connection, "text COLLATE ignoring", ["Mix", "other"], "mIX")
     create_scoped(connection, ["tenant text COLLATE ignoring"], rows=[("Mix", 0), ("MIX", 0), ("mix", 1)])
     (index,) = connection.execute("SELECT id FROM simsql.indexes").fetchone()
