@@ -9,42 +9,48 @@ CREATE OR REPLACE FUNCTION simsql._exact_distance(index simsql.registry) RETURNS
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN least(index.blocks - index.lead, nullif(index.inner_blocks, 0) - 1);
 
--- Raises an error unless a query was made for the recipe and the design of an index.
-CREATE OR REPLACE FUNCTION simsql._check_query(index simsql.registry, query jsonb) RETURNS void
+-- Returns a query, or that one of an array that was made for the design of an index. Raises an error if it was made for
+-- another design or recipe.
+CREATE OR REPLACE FUNCTION simsql._query_for_index(index simsql.registry, query jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     design constant jsonb := jsonb_build_array(index.blocks, index.lead, index.inner_blocks);
+    queries constant jsonb := jsonb_path_query_array(query, '$[*] ? (@.simsql_query == 1)');
+    found constant jsonb := (SELECT q FROM jsonb_array_elements(queries) AS q WHERE q -> 'design' = design LIMIT 1);
     make_one constant text := 'Make it with SearchIndex.query in Python, or with simsql fingerprint --query.';
     tables constant integer := simsql._table_count(index.blocks, index.lead, index.inner_blocks);
 BEGIN
-    IF jsonb_typeof(query) <> 'object' OR query -> 'simsql_query' IS DISTINCT FROM '1' THEN
+    IF queries = '[]' THEN
         RAISE EXCEPTION 'simsql: this is not a query for similar texts, or one of another version of simsql'
             USING ERRCODE = 'invalid_parameter_value', HINT = make_one;
-    ELSIF query -> 'design' IS DISTINCT FROM design THEN
+    ELSIF found IS NULL THEN
         RAISE EXCEPTION 'simsql: %(%): the simhash index has the design %, but the query was made for %',
-                        index.table_id, quote_ident(index.column_name), design, query -> 'design'
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = make_one;
-    ELSIF query ->> 'recipe' IS DISTINCT FROM index.recipe THEN
+                        index.table_id, quote_ident(index.column_name), design,
+                        (SELECT string_agg(q ->> 'design', ' or ') FROM jsonb_array_elements(queries) AS q)
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = rtrim(make_one, '.') || ', or name the design in the model.';
+    ELSIF found ->> 'recipe' IS DISTINCT FROM index.recipe THEN
         RAISE EXCEPTION 'simsql: %(%): the simhash index has the recipe %, but the query was made with %',
-                        index.table_id, quote_ident(index.column_name), coalesce(index.recipe, 'that nobody has named'), query ->> 'recipe'
+                        index.table_id, quote_ident(index.column_name), coalesce(index.recipe, 'that nobody has named'), found ->> 'recipe'
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = CASE WHEN index.recipe IS NOT NULL THEN make_one
                               ELSE format('Name it: SELECT simsql.alter_index(%L, %L, recipe => %L);',
-                                          index.table_id::text, index.column_name, query ->> 'recipe') END;
-    ELSIF (jsonb_path_match(query, '$.fingerprint.type() == "number" && $.cost.type() == "number"
+                                          index.table_id::text, index.column_name, found ->> 'recipe') END;
+    ELSIF (jsonb_path_match(found, '$.fingerprint.type() == "number" && $.cost.type() == "number"
                                     && $.screen.type() == "number" && $.planes.size() == 4 && $.flips.size() == $tables
                                     && !exists($.planes[*] ? (@.type() != "number"))',
                             jsonb_build_object('tables', tables))
-           AND NOT EXISTS (SELECT FROM jsonb_array_elements_text(query -> 'flips') AS f
+           AND NOT EXISTS (SELECT FROM jsonb_array_elements_text(found -> 'flips') AS f
                             WHERE (f ~ '^\{0(,[0-9]{1,19})*\}$') IS NOT TRUE)) IS NOT TRUE
     THEN
         RAISE EXCEPTION 'simsql: this query for similar texts is damaged'
             USING ERRCODE = 'invalid_parameter_value', HINT = make_one;
-    ELSIF length((query -> 'flips')::text) > 2000000 THEN
+    ELSIF length((found -> 'flips')::text) > 2000000 THEN
         RAISE EXCEPTION 'simsql: this query reads too many ranges'
             USING ERRCODE = 'program_limit_exceeded', HINT = make_one;
     END IF;
+    RETURN found;
 END
 $$;
 
@@ -82,7 +88,7 @@ BEGIN
     IF query IS NULL THEN
         RETURN;
     END IF;
-    PERFORM simsql._check_query(index, query);
+    query := simsql._query_for_index(index, query);
     BEGIN
         RETURN QUERY EXECUTE format(
             'SELECT m.fingerprint, m.distance, (%s)::integer FROM simsql.similar_%s($1, $2, $3, $4) AS m ORDER BY 3, 2, 1',
@@ -131,7 +137,7 @@ AS $$
 DECLARE
     index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
 BEGIN
-    PERFORM simsql._check_query(index, query);
+    query := simsql._query_for_index(index, query);
     RETURN QUERY SELECT simsql._explain_search(index, (query ->> 'fingerprint')::bigint, simsql._exact_distance(index),
                                                scope, query);
 END

@@ -16,7 +16,9 @@ from simsql import alembic, database, documents, fingerprint, hamming, report, s
 from simsql import sqlalchemy as models
 
 MODULES = [importlib.import_module(found.name) for found in pkgutil.walk_packages(simsql.__path__, "simsql.")]
-COLUMN = Table("article", MetaData(), Column("fingerprint", models.Fingerprint())).c.fingerprint
+COLUMN = Table(
+    "article", MetaData(), Column("fingerprint", models.Fingerprint()), models.SimhashIndex("fingerprint")
+).c.fingerprint
 PACKAGES = [simsql, *(module for module in MODULES if hasattr(module, "__path__"))]
 
 WITHOUT_DATABASE = {
@@ -46,6 +48,7 @@ WITHOUT_DATABASE = {
     models.near_many: ((COLUMN, [5], 3), None),
     models.near_wide: ({"columns": [COLUMN], "fingerprint": [5], "distance": 3}, None),
     models.pairs: ((COLUMN, 3), None),
+    models.similar_candidates: ((COLUMN, "one two"), None),
     database.from_bigint: (-1, 2**64 - 1),
     database.schema_sql: ((), None),
     database.to_bigint: (2**64 - 1, -1),
@@ -140,9 +143,9 @@ def test_the_public_functions_of_the_database_can_be_called(server):
 
 
 def test_no_public_function_is_left_out():
-    # documents is for the commands only; simsql.django needs settings, which its own tests have.
+    # documents is for commands only. The tests of simsql.django have settings, and those of similar a session.
     packages = [package for package in PACKAGES if package not in (documents, simsql.django)]
     exported = {function for package in packages for function in public_functions(package)}
     functions = {function for function in exported if not isinstance(function, type | fingerprint.Recipe)}
-    with_servers = {*public_functions(database), *public_functions(server)}
+    with_servers = {*public_functions(database), *public_functions(server), models.similar}
     assert functions - with_servers - OF_FILES <= WITHOUT_DATABASE.keys()

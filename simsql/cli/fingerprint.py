@@ -46,15 +46,15 @@ class _Querying:
 
     def lines(self, items: Iterable[tuple[str, str]], recipe: Recipe) -> Iterator[list[str]]:
         """Yield the query of each text; it is empty if the text has no fingerprint."""
-        from simsql.database.similar import SimilarOptions, query_for_text  # noqa: PLC0415 - as for bigints
+        from simsql.database.similar import SimilarOptions, queries_for_text  # noqa: PLC0415 - as for bigints
 
         design, where = Design(self.blocks, self.lead, self.inner_blocks), f"the recipe {recipe.id}"
         options: SimilarOptions = {"recall": self.recall}
         if self.similarity is not None:
             options["similarity"] = self.similarity
         for _, text in items:
-            found = query_for_text(text, None, recipe, design, where, **options)
-            yield ["" if found is None else found.json]
+            found = queries_for_text(text, None, recipe, [design], where, **options)
+            yield [query.json for query in found] or [""]
 
 
 @command("fingerprint")

@@ -38,7 +38,7 @@ from simsql.database.results import (
     find_matches_of_rows,
     find_pairs_of_rows,
 )
-from simsql.database.similar import SIMILARITY, SimilarOptions, SimilarQuery, query_for_text
+from simsql.database.similar import SIMILARITY, SimilarOptions, SimilarQuery, queries_for_text
 from simsql.database.sketches import check_compared_columns
 from simsql.database.sources import Sources, fingerprint_text
 from simsql.database.transfer import Scope, encode_scope, from_bigint, raw_connection, sqlalchemy_errors, to_bigint
@@ -520,7 +520,8 @@ class SearchIndex:
 
     def _query(self, index: "_Described", text: Text, **options: Unpack[SimilarOptions]) -> SimilarQuery | None:
         where = f"{self._table}({index.column})"
-        return query_for_text(text, index.sources, index.recipe, index.design, where, **options)
+        found = queries_for_text(text, index.sources, index.recipe, [index.design], where, **options)
+        return found[0] if found else None
 
     def _results(
         self, row: type[Row], search: Callable[[SearchedRows], Iterator[Batch]], distance: int | None

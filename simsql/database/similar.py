@@ -7,6 +7,7 @@ It names the recipe and the design, and PostgreSQL refuses it for another index.
 
 import json
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypedDict
@@ -16,7 +17,7 @@ from simsql.database.query import Text
 from simsql.database.sources import Sources, text_parts
 from simsql.database.transfer import to_bigint
 from simsql.errors import UsageError
-from simsql.fingerprint import Recipe, flips_of_parts
+from simsql.fingerprint import Recipe, flips_of_parts, similarities
 from simsql.hamming import Design
 from simsql.hamming.directed import DirectedProbes, direct
 
@@ -71,17 +72,17 @@ class SimilarQuery:
         )
 
 
-def query_for_text(
+def queries_for_text(
     text: Text,
     sources: Sources | None,
     recipe: Recipe,
-    design: Design,
+    designs: Sequence[Design],
     column: str,
     *,
     similarity: float = SIMILARITY,
     recall: float | None = None,
-) -> SimilarQuery | None:
-    """Return the query of a text, or of one for each source by name; None for a text without features.
+) -> list[SimilarQuery]:
+    """Return the query of a text, or of one for each source by name, for each design; none without features.
 
     `similarity` is between 0 and 1, and `recall`, below 1, the expected share of the rows of exactly this
     similarity: by default .99, or less if that takes more than 428 probes. Warns with RecallWarning if it takes
@@ -96,13 +97,25 @@ def query_for_text(
         raise UsageError(f"{column} holds fingerprints of pictures, which have no similar texts: use near")
     found = flips_of_parts(text_parts(text, sources, column), recipe, similarity)
     if found.fingerprint is None:
-        return None
-    probes = direct(design, found.probabilities, wanted, _USUAL_PROBES if recall is None else _MAX_PROBES)
-    if recall is not None and probes.expected_recall < recall - 0.005:
+        return []
+    most = _USUAL_PROBES if recall is None else _MAX_PROBES
+    probes = [direct(design, found.probabilities, wanted, most) for design in designs]
+    expected = min(each.expected_recall for each in probes)
+    if recall is not None and expected < recall - 0.005:
         warnings.warn(
-            f"a search for texts of similarity {similarity:g} is expected to find {probes.expected_recall:.2f} of"
+            f"a search for texts of similarity {similarity:g} is expected to find {expected:.2f} of"
             f" those that are exactly as similar, not {recall:g}: that takes more than {_MAX_PROBES:,} probes",
             RecallWarning,
             stacklevel=4,
         )
-    return SimilarQuery(found.fingerprint, recipe.id, design, probes)
+    fingerprint, name = found.fingerprint, recipe.id
+    return [SimilarQuery(fingerprint, name, *each) for each in zip(designs, probes, strict=True)]
+
+
+def similar_texts(
+    text: str, others: Sequence[str | None], recipe: Recipe, least: float
+) -> list[tuple[int, float]]:
+    """Return the positions of the texts at least this similar to a text, and the similarities, highest first."""
+    values = similarities(text, others, recipe).tolist()
+    alike = [(place, value) for place, value in enumerate(values) if value is not None and value >= least]
+    return sorted(alike, key=lambda each: -each[1])

@@ -3,7 +3,7 @@
 SimhashField(source="body")                   a bigint column, unsigned in Python, that follows its source
 SketchField(source="body")                    64 MinHashes beside it, for near(..., similarity=0.6)
 SimhashIndex("fingerprint", distance=7)       in Meta.indexes: makemigrations writes and reverses it
-SimhashQuerySet.as_manager()                  Article.objects.near(...), .claim(...)
+SimhashQuerySet.as_manager()                  Article.objects.near(...), .similar(...), .claim(...)
 filter(fingerprint__near=Near(text=...))      the same search as a condition
 InstallSimsql, BuildSimhashIndex, KeepSimhashIndex        operations of migrations
 engine_of("default")                          Django's connection for the functions of simsql.database

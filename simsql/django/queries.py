@@ -5,15 +5,19 @@ from typing import Any, Self, Unpack
 
 from django.db import DEFAULT_DB_ALIAS, connections, models, transaction
 from django.db.models.expressions import Col, Expression, F, Func, Value
-from django.db.models.lookups import Lookup
+from django.db.models.functions import Coalesce
+from django.db.models.lookups import LessThanOrEqual, Lookup
 
-from simsql.database.index_spec import other_recipes
-from simsql.database.query import NOT_GIVEN, Query, QueryOptions, RowOptions, RowQuery, compared_source
+from simsql.database.index_spec import agreed_recipe, other_recipes
+from simsql.database.query import NOT_GIVEN, Query, QueryOptions, RowOptions, RowQuery, Text, compared_source
 from simsql.database.search_index import SearchIndex
+from simsql.database.similar import SIMILARITY, SimilarQuery, similar_texts
+from simsql.database.sources import text_parts
 from simsql.database.transfer import to_bigint
-from simsql.django.connection import check_database, engine_of
+from simsql.django.connection import check_database, django_errors, engine_of
 from simsql.django.fields import SimhashField, as_written, compute_ahead, followers, sketch_of
 from simsql.errors import UsageError
+from simsql.fingerprint import Recipe, compares_features, sketch, sketch_distance
 
 
 class HammingDistance(Func):
@@ -89,7 +93,6 @@ class Near(Expression):
 
     def call(self, function: str, field: SimhashField, compiler: Any) -> tuple[str, list[Any]]:
         """Return a call of a search function of simsql, and its parameters."""
-        check_database(compiler.connection)
         table = compiler.connection.ops.quote_name(field.model._meta.db_table)
         sql, parameters = compiler.compile(self.query)
         sql, parameters = f"CAST({sql} AS bigint)", list(parameters)
@@ -105,8 +108,17 @@ class Near(Expression):
                 field.recipe_id,
                 other_recipes(field.recipe_id, is_named=field.names_recipe or self.wanted.recipe is not None),
             ]
-        sql = f"simsql.{function}(CAST(%s AS regclass), {sql}, CAST(%s AS integer), CAST(%s AS text)"
-        parameters = [table, *parameters, self.wanted.distance, field.column]
+        parameters.append(self.wanted.distance)
+        return self._call(function, field, compiler, f"{sql}, CAST(%s AS integer)", parameters)
+
+    def _call(
+        self, function: str, field: SimhashField, compiler: Any, arguments: str, parameters: list[Any]
+    ) -> tuple[str, list[Any]]:
+        """Return a call with these arguments between the table and the column."""
+        check_database(compiler.connection)
+        table = compiler.connection.ops.quote_name(field.model._meta.db_table)
+        sql = f"simsql.{function}(CAST(%s AS regclass), {arguments}, CAST(%s AS text)"
+        parameters = [table, *parameters, field.column]
         if self.scope:
             pairs = []
             for scoped, value, of_value in self.scope_values(field, compiler):
@@ -121,6 +133,18 @@ class Near(Expression):
             scoped = field.model._meta.get_field(name)
             sql, parameters = compiler.compile(value)
             yield scoped, f"CAST({sql} AS {scoped.cast_db_type(compiler.connection)})", parameters
+
+
+class _Similar(Near):
+    """The rows whose texts are probably similar to that of a query."""
+
+    def __init__(self, query: SimilarQuery, scope: Mapping[str, Any] | None) -> None:
+        super().__init__(query.fingerprint, scope=scope)
+        self.json = query.json
+
+    def call(self, function: str, field: SimhashField, compiler: Any) -> tuple[str, list[Any]]:  # noqa: ARG002
+        """Return a call of similar_candidates instead, and its parameters."""
+        return self._call("similar_candidates", field, compiler, "CAST(%s AS jsonb)", [self.json])
 
 
 @SimhashField.register_lookup
@@ -178,6 +202,48 @@ class SimhashQuerySet(models.QuerySet):
         wanted = Near(fingerprint, distance, **options).for_field(_simhash_field(self.model, field))
         found: Self = self.filter(**{f"{field}__near": wanted})
         return found.annotate(distance=HammingDistance(field, wanted.query)).order_by("distance", "pk")
+
+    def similar(
+        self,
+        field: str,
+        text: Text,
+        similarity: float = SIMILARITY,
+        *,
+        recall: float | None = None,
+        limit: int | None = None,
+        scope: Mapping[str, Any] | None = None,
+        recipe: Recipe | None = None,
+    ) -> list[Any]:
+        """Return the rows whose text is at least this similar to a text, from 0 to 1, most similar first.
+
+        Each has its exact `.similarity`, and its `.distance`. The result is a list, because the texts are compared
+        after PostgreSQL has found probably similar ones; put filters before: `filter(...).similar(...)`. With a
+        `SketchField` of the source, PostgreSQL leaves out rows whose sketch is too different, and keeps those
+        without one. `limit` keeps the most similar rows. See `SearchIndex.similar` for `recall`.
+
+        Raises UsageError for shares out of range, for a field without exactly one source, and for a text or a
+        recipe that does not fit it.
+        """
+        column = _simhash_field(self.model, field)
+        (source,) = compared_source(column.sources, column, "use near").names
+        parts = text_parts(text, column.sources, str(column))
+        recipe = agreed_recipe(column.recipe_id, recipe or column.recipe, str(column))
+        index = search_index(self.model, field, using=self.db, recipe=recipe)
+        with django_errors(self.db):
+            query = index.query(parts[0][0] if parts else "", similarity=similarity, recall=recall)
+        if query is None:
+            return []
+        near = _Similar(query, scope).for_field(column)
+        rows = self.filter(**{f"{field}__near": near})
+        # Sketches are of words.
+        if (of_row := sketch_of(column)) is not None and not compares_features(recipe):
+            bits = Coalesce(HammingDistance(of_row.name, sketch(parts[0][0])), 0)
+            rows = rows.filter(LessThanOrEqual(bits, sketch_distance(similarity)))
+        found = list(rows.annotate(distance=HammingDistance(field, query.fingerprint)).order_by("distance", "pk"))
+        alike = similar_texts(parts[0][0], [getattr(row, source) for row in found], recipe, similarity)
+        for place, value in alike:
+            found[place].similarity = value
+        return [found[place] for place, _ in alike[:limit]]
 
     def claim(
         self,
@@ -294,20 +360,25 @@ class SimhashQuerySet(models.QuerySet):
 
 
 def search_index(
-    model: Any, field: str, *, using: str = DEFAULT_DB_ALIAS, scope: Mapping[str, Any] | None = None
+    model: Any,
+    field: str,
+    *,
+    using: str = DEFAULT_DB_ALIAS,
+    scope: Mapping[str, Any] | None = None,
+    recipe: Recipe | None = None,
 ) -> SearchIndex:
     """Return the `simsql.database.SearchIndex` on a field: pairs, clusters, many searches, verify, vacuum.
 
     It works on Django's connection of this thread, in its transaction. `scope` has the values of the scope
-    fields by name. Raises UsageError for a field that is not a SimhashField, and
-    django.core.exceptions.FieldDoesNotExist.
+    fields by name, and `recipe` is that of the field if its id is not enough. Raises UsageError for a field that
+    is not a SimhashField, and django.core.exceptions.FieldDoesNotExist.
     """
     column = _simhash_field(model, field)
     if scope is not None:
         scoped = {name: model._meta.get_field(name) for name in scope}
         scope = {scoped[name].column: _key(scoped[name], value) for name, value in scope.items()}
     table = connections[using].ops.quote_name(column.model._meta.db_table)
-    return SearchIndex(engine_of(using), table, column.column, scope=scope, recipe=column.recipe)
+    return SearchIndex(engine_of(using), table, column.column, scope=scope, recipe=recipe or column.recipe)
 
 
 def _simhash_field(model: Any, name: str) -> SimhashField:

@@ -135,6 +135,13 @@ def default_design(rows: int, distance: int) -> Design:
 
 
 @cache
+def usual_designs(distance: int) -> tuple[Design, ...]:
+    """Return the designs that `create_index` chooses by default for up to 100 million rows."""
+    sizes = (round(_DEFAULT_ROWS * 10 ** (step / 8)) for step in range(17))
+    return tuple(dict.fromkeys(default_design(rows, distance) for rows in sizes))
+
+
+@cache
 def _designs(tables: int, *, nested: bool) -> tuple[Design, ...]:
     """Return all designs for 64 bits with up to this number of tables."""
     return tuple(

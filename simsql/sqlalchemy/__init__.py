@@ -4,6 +4,8 @@
     Sketch(source="body")                          64 MinHashes beside it, for near(..., similarity=0.6)
     SimhashIndex("fingerprint", distance=3)        in __table_args__: created and dropped with the table
     near, claim, near_many, pairs, clusters        searches as statements, for Session, AsyncSession and Connection
+    similar_candidates                             the same for texts that are probably similar
+    similar                                        entities whose texts are similar, and how similar
     near_wide                                      the same for fingerprints of several words, in a column each
 
     select(Article).where(Article.fingerprint.near(text="some text", distance=7))
@@ -14,6 +16,27 @@ Nothing here connects to a database, and importing it changes nothing in SQLAlch
 
 from simsql.sqlalchemy.columns import Sketch
 from simsql.sqlalchemy.model import Fingerprint, SimhashIndex
-from simsql.sqlalchemy.statements import claim, clusters, near, near_many, near_wide, pairs
+from simsql.sqlalchemy.statements import (
+    claim,
+    clusters,
+    near,
+    near_many,
+    near_wide,
+    pairs,
+    similar,
+    similar_candidates,
+)
 
-__all__ = ["Fingerprint", "SimhashIndex", "Sketch", "claim", "clusters", "near", "near_many", "near_wide", "pairs"]
+__all__ = [
+    "Fingerprint",
+    "SimhashIndex",
+    "Sketch",
+    "claim",
+    "clusters",
+    "near",
+    "near_many",
+    "near_wide",
+    "pairs",
+    "similar",
+    "similar_candidates",
+]

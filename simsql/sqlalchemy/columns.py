@@ -7,16 +7,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Dialect, Double, event, func, literal
+from sqlalchemy import BigInteger, ColumnElement, Dialect, Double, Integer, Select, event, func, literal
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
 from simsql.arrays.columns import OneFingerprint
-from simsql.database.query import NOT_GIVEN, NotGiven, RowQuery, compared_source
+from simsql.database.query import NOT_GIVEN, NotGiven, RowQuery, Text, compared_source
 from simsql.database.sources import Sources
 from simsql.database.transfer import from_bigint, to_bigint
-from simsql.fingerprint import sketch
+from simsql.fingerprint import sketch, sketch_distance
 from simsql.sqlalchemy.events import follow_sources
 from simsql.sqlalchemy.expressions import FingerprintArgument, as_fingerprint, beside, root_column
 from simsql.sqlalchemy.inserts import add_default
@@ -130,14 +130,39 @@ def is_similar(searched: ColumnElement[Any], query: RowQuery) -> list[ColumnElem
         return []
     of_type = searched.type.sources if isinstance(searched.type, Bits64) else None
     sources = compared_source(of_type, searched)
+    of_row = _sketch_beside(searched, sources)
     (name,) = sources.names
-    table = root_column(searched).table
-    column, _ = find_other(sources, table.columns)
-    if column is None:
+    if of_row is None:
         raise ArgumentError(
-            f"similarity= compares sketches, and {table.name} has none of {name!r}: add one to the model,"
-            f" sketch: Mapped[int | None] = mapped_column(Sketch(source={name!r})), and fill it in a backfill"
+            f"similarity= compares sketches, and {root_column(searched).table.name} has none of {name!r}: add one"
+            f" to the model, sketch: Mapped[int | None] = mapped_column(Sketch(source={name!r})), and fill it in a"
+            " backfill"
         )
-    of_text = literal(query.sketch(name), Sketch())
-    found: ColumnElement[float] = func.simsql.similarity(beside(searched, column), of_text, type_=Double())
-    return [found >= literal(float(query.similarity), Double())]
+    return [_estimate(of_row, query.sketch(name)) >= literal(float(query.similarity), Double())]
+
+
+def add_estimate(
+    statement: "Select[*tuple[Any, ...]]", searched: ColumnElement[Any], text: Text, similarity: float
+) -> "Select[*tuple[Any, ...]]":
+    """Add the estimated similarity to a text as a column, if there are sketches, and leave out rows far below.
+
+    As in SearchIndex.similar, rows without a sketch stay, and hardly any row that is this similar is left out.
+    """
+    sources = searched.type.sources if isinstance(searched.type, Bits64) else None
+    of_row = None if sources is None else _sketch_beside(searched, sources)
+    if sources is None or of_row is None:
+        return statement
+    of_text = RowQuery(text=text, similarity=similarity).sketch(sources.names[0])
+    bits = func.simsql.hamming_distance(of_row, literal(of_text, Sketch()), type_=Integer())
+    statement = statement.where(func.coalesce(bits, 0) <= sketch_distance(similarity))
+    return statement.add_columns(_estimate(of_row, of_text).label("estimate"))
+
+
+def _sketch_beside(searched: ColumnElement[Any], sources: Sources) -> ColumnElement[Any] | None:
+    """Return the sketch of the rows of a fingerprint, if their table has one of its single source."""
+    column, _ = find_other(sources, root_column(searched).table.columns)
+    return None if column is None else beside(searched, column)
+
+
+def _estimate(of_row: ColumnElement[Any], of_text: int | None) -> ColumnElement[float]:
+    return func.simsql.similarity(of_row, literal(of_text, Sketch()), type_=Double())

@@ -36,7 +36,6 @@ from sqlalchemy.types import Integer, NullType, TypeEngine
 from simsql.arrays.checks import is_missing
 from simsql.arrays.columns import OneFingerprint
 from simsql.database.index_spec import IndexSpec
-from simsql.database.query import Query
 from simsql.database.transfer import Scope
 from simsql.errors import UsageError
 from simsql.sqlalchemy.sources import source_columns
@@ -130,13 +129,14 @@ def search(
     function: str,
     searched: ColumnElement[Any],
     arguments: Sequence[ColumnElement[Any]],
-    query: Query,
+    scope: Scope | None,
     found: Mapping[str, TypeEngine[Any]],
     words: Sequence[str] | None = None,
 ) -> "Select[*tuple[Any, ...]]":
     """Return a SELECT of the columns `found` from a call of a search function of simsql.
 
-    `words` are the columns of near_wide, of which `searched` is one.
+    `arguments` are those between the table and the column. `words` are the columns of near_wide, of which
+    `searched` is one.
 
     Citus would send a statement that reads one shard to its worker as a whole, with the search in it, and workers
     have no simhash indexes. But it runs a subquery that reads a local table on the coordinator. So the registry is
@@ -146,9 +146,8 @@ def search(
     call = getattr(func.simsql, function)(
         TableName(indexed.table),
         *arguments,
-        literal(query.distance, Integer()),
         literal(words, ARRAY(Text())) if words else literal(str(indexed.name), Text()),
-        *([] if query.scope is None else [_scope_values(indexed.table, query.scope)]),
+        *([] if scope is None else [_scope_values(indexed.table, scope)]),
     )
     # The columns are named. When SQLAlchemy copies the statement to load a relationship, a column object would
     # bring its function call along a second time.
@@ -159,7 +158,7 @@ def search(
     joined = called.outerjoin(local, local.c.id == literal_column("0"))
     # A null finds nothing. The condition is for SQLAlchemy, which would warn of a cartesian product: it connects
     # the search with the table that it depends on.
-    depends_on = [value.is_not(None) for value in correlated(searched, arguments, query.scope)]
+    depends_on = [value.is_not(None) for value in correlated(searched, arguments, scope)]
     return select(*columns).select_from(joined).where(*depends_on).correlate_except(joined)
 
 

@@ -33,6 +33,7 @@ from simsql.database.query import NOT_GIVEN, NotGiven, Query, RowOptions, RowQue
 from simsql.database.sources import Sources, fingerprint_text
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe
 from simsql.hamming import Design
+from simsql.hamming.planner import usual_designs
 from simsql.sqlalchemy.columns import Bits64, is_similar
 from simsql.sqlalchemy.expressions import (
     CreateSimhashIndex,
@@ -89,7 +90,8 @@ class _Comparator(TypeDecorator.Comparator[int]):
         """
         query = RowQuery(fingerprint, distance, **options)
         wanted = as_expression(self.expr, query)
-        matches = search("near", self.expr, [wanted], query, {"fingerprint": Fingerprint()})
+        arguments = [wanted, literal(query.distance, Integer())]
+        matches = search("near", self.expr, arguments, query.scope, {"fingerprint": Fingerprint()})
         if correlated(self.expr, [wanted], query.scope):
             warnings.warn(_REPEATED, SAWarning, stacklevel=3)
         # As an array it is one condition of an index scan, also beside OR, and for each row of another table.
@@ -142,21 +144,37 @@ def as_expression(searched: ColumnElement[Any], query: Query) -> ColumnElement[i
         fingerprint = as_fingerprint(query.fingerprint, Fingerprint())
         _check_comparable(searched, fingerprint)
         return fingerprint
-    named = _named_recipe(searched)
-    recipe = _find_recipe(searched, query.recipe, named)
-    sources = searched.type.sources if isinstance(searched.type, Fingerprint) else None
-    number = literal(fingerprint_text(query.text, sources, recipe, str(searched)), Fingerprint())
+    recipe = find_recipe(searched, query.recipe)
+    number = literal(fingerprint_text(query.text, sources_of(searched), recipe, str(searched)), Fingerprint())
     # PostgreSQL raises an error if the index has one of these, or an unknown recipe and nobody names theirs.
-    others = other_recipes(recipe.id, is_named=query.recipe is not None or named is not None)
+    others = other_recipes(recipe.id, is_named=query.recipe is not None or _named_recipe(searched) is not None)
     indexed = root_column(searched)
     names = (literal(name, Text()) for name in (str(indexed.name), recipe.id, others))
     return func.simsql._of_recipe(number, TableName(indexed.table), *names, type_=number.type)
 
 
-def _find_recipe(searched: ColumnElement[Any], given: Recipe | None, named: str | None) -> Recipe:
+def find_designs(searched: ColumnElement[Any]) -> Sequence[Design]:
+    """Return the designs that the index of a column may have, by the model; ArgumentError without an index."""
+    indexed = root_column(searched)
+    declared = (index.given for index in declared_indexes(indexed.table) if index.given.column == indexed.name)
+    index = next(declared, None)
+    if index is None:
+        raise ArgumentError(
+            f"a search for similar texts depends on the design of the index, and no model declares the index on"
+            f" {searched}: add SimhashIndex({indexed.key!r}, ...) to its table, or use SearchIndex.similar"
+        )
+    return [index.design] if index.design else usual_designs(index.distance)
+
+
+def sources_of(searched: ColumnElement[Any]) -> Sources | None:
+    """Return the sources of a fingerprint column."""
+    return searched.type.sources if isinstance(searched.type, Fingerprint) else None
+
+
+def find_recipe(searched: ColumnElement[Any], given: Recipe | None) -> Recipe:
     """Return the recipe of a column: the given one, or that of its type or its index, or the default one."""
     of_type = isinstance(searched.type, Fingerprint) and searched.type.known_recipe is not None
-    if given is None and (of_type or named is None):
+    if given is None and (of_type or _named_recipe(searched) is None):
         return searched.type.recipe if isinstance(searched.type, Fingerprint) else DEFAULT_RECIPE
     return agreed_recipe(_known_recipe(searched) or DEFAULT_RECIPE.id, given, str(searched))
 

@@ -3,17 +3,29 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias, Unpack
 
-from sqlalchemy import Column, ColumnElement, Integer, Select, String, and_, literal, select
-from sqlalchemy.dialects.postgresql import ARRAY, array
+from sqlalchemy import Column, ColumnElement, Integer, Select, String, and_, cast, literal, select
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, array
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.orm import QueryableAttribute
+from sqlalchemy.orm import QueryableAttribute, Session
+from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql.selectable import LateralFromClause
 
 from simsql.arrays.checks import is_missing
 from simsql.arrays.columns import OneFingerprint
-from simsql.database.query import NOT_GIVEN, NotGiven, Query, QueryOptions, RowOptions, RowQuery, Text
+from simsql.database.query import (
+    NOT_GIVEN,
+    NotGiven,
+    Query,
+    QueryOptions,
+    RowOptions,
+    RowQuery,
+    Text,
+    compared_source,
+)
+from simsql.database.similar import SIMILARITY, queries_for_text, similar_texts
 from simsql.database.transfer import Scope
-from simsql.sqlalchemy.columns import is_similar
+from simsql.fingerprint import Recipe, compares_features
+from simsql.sqlalchemy.columns import add_estimate, is_similar
 from simsql.sqlalchemy.expressions import (
     FingerprintArgument,
     argument_errors,
@@ -22,7 +34,7 @@ from simsql.sqlalchemy.expressions import (
     root_column,
     search,
 )
-from simsql.sqlalchemy.model import Fingerprint, as_expression
+from simsql.sqlalchemy.model import Fingerprint, as_expression, find_designs, find_recipe, sources_of
 
 _FINGERPRINT = Fingerprint()
 
@@ -60,13 +72,14 @@ def near(
     query = RowQuery(fingerprint, distance, **options)
     wanted = as_expression(_expression(column), query)
     similar = is_similar(_expression(column), query)
-    matches = _search("near", column, [wanted], query, "fingerprint", "distance")
+    matches = _search("near", column, [wanted, _within(query.distance)], query.scope, "fingerprint", "distance")
+    numbers = [matches.c.distance]
     if similar and not isinstance(column, QueryableAttribute):
         raise ArgumentError(
             f"similarity= compares sketches of rows, but a search for {column} returns fingerprints: pass an"
             " attribute of a mapped class, or filter a SELECT of the table by .near(...)"
         )
-    return _nearest(column, [wanted], matches, column == matches.c.fingerprint, query.scope, similar)
+    return _nearest(column, [wanted], matches, numbers, query.scope, column == matches.c.fingerprint, *similar)
 
 
 @argument_errors()
@@ -95,36 +108,119 @@ def near_wide(
     matches = _search(
         "near_wide",
         columns[0],
-        queries,
-        Query(None, distance, scope=scope, words=len(columns)),
+        [array(queries, type_=_FINGERPRINT), _within(distance, len(columns))],
+        scope,
         "fingerprint",
         "distance",
         words=[str(root_column(column).name) for column in searched],
     )
     condition = and_(*(column == matches.c.fingerprint[place] for place, column in enumerate(columns, 1)))
-    return _nearest(columns[0], queries, matches, condition, scope)
+    return _nearest(columns[0], queries, matches, [matches.c.distance], scope, condition)
+
+
+@argument_errors()
+def similar_candidates(
+    column: Searched,
+    text: Text,
+    similarity: float = SIMILARITY,
+    *,
+    recall: float | None = None,
+    scope: Scope | None = None,
+    recipe: Recipe | None = None,
+) -> "Select[*tuple[Any, ...]]":
+    """Return a SELECT of the rows whose texts are probably at least this similar to a text, likeliest first.
+
+    The rows are (entity, distance, cost) for a mapped attribute, and (fingerprint, distance, cost) for a column of
+    a Table; the lower the cost, the likelier. If the table has a `Sketch` of the single source, the rows of an
+    attribute also have `estimate`, the similarity estimated from the sketches, or None for a row without a sketch,
+    and rows whose sketch is too different are left out, except for a recipe of characters. Compare the texts: see
+    `similar`, and `SearchIndex.similar` for `similarity` and `recall`. Takes the other arguments of `near`.
+
+    The statement has a query for each design that `create_index` chooses by default for up to 100 million rows and
+    the distance of the `SimhashIndex` in the model. If the index has another one, PostgreSQL raises an error: name
+    the `design` in the model.
+
+    Raises the errors of `near`, and ArgumentError for shares out of range, for pictures, which have no similar
+    texts, and for a column without a SimhashIndex in the model. RecallWarning tells if fewer rows are expected to
+    be found than `recall` asks for.
+    """
+    searched = _expression(column)
+    _refuse_texts(root_column(searched))
+    recipe, designs = find_recipe(searched, recipe), find_designs(searched)
+    of_column = sources_of(searched), recipe, designs, str(searched)
+    queries = queries_for_text(text, *of_column, similarity=similarity, recall=recall)
+    # PostgreSQL takes the one for the design that the index has.
+    in_json = cast(literal(f"[{','.join(query.json for query in queries)}]" if queries else None, String()), JSONB)
+    matches = _search("similar_candidates", column, [in_json], scope, "fingerprint", "distance", "cost")
+    numbers = [matches.c.cost, matches.c.distance]
+    statement = _nearest(column, [], matches, numbers, scope, column == matches.c.fingerprint)
+    # Sketches are of words.
+    if not isinstance(column, QueryableAttribute) or compares_features(recipe):
+        return statement
+    return add_estimate(statement, searched, text, similarity)
+
+
+@argument_errors()
+def similar(
+    session: Session,
+    column: QueryableAttribute[Any],
+    text: Text,
+    similarity: float = SIMILARITY,
+    *,
+    recall: float | None = None,
+    limit: int | None = None,
+    scope: Scope | None = None,
+    recipe: Recipe | None = None,
+    where: Sequence[ColumnElement[bool]] = (),
+    options: Sequence[ORMOption] = (),
+) -> list[tuple[Any, float]]:
+    """Return the entities whose texts are at least this similar to a text, and the similarity, most similar first.
+
+    It executes `similar_candidates`, whose arguments it takes, and compares the texts, so `similarity` is exact.
+    `where` has more conditions for the entities, `options` how to load them. `limit` keeps the most similar ones.
+    With an AsyncSession: `await session.run_sync(similar, Article.fingerprint, text=...)`.
+
+    Raises the errors of `similar_candidates`, and ArgumentError for a column that is not an attribute of a mapped
+    class with one source.
+    """
+    if not isinstance(column, QueryableAttribute):
+        raise ArgumentError(f"similar returns entities: pass an attribute of a mapped class, not {column}")
+    sources = compared_source(sources_of(column.expression), column, "compare the texts of similar_candidates")
+    (source,) = sources.names
+    found = similar_candidates(column, text, similarity, recall=recall, scope=scope, recipe=recipe)
+    found = found.add_columns(getattr(_entity(column), source)).where(*where).options(*options)
+    rows = session.execute(found).unique().all()
+    wanted = RowQuery(text=text, similarity=similarity).compared_text(source)
+    if wanted is None:
+        return []
+    alike = similar_texts(wanted, [row[-1] for row in rows], find_recipe(column.expression, recipe), similarity)
+    return [(rows[place][0], value) for place, value in alike[:limit]]
 
 
 def _nearest(
     column: Searched,
     queries: Sequence[ColumnElement[Any]],
     matches: LateralFromClause,
-    condition: ColumnElement[bool],
+    numbers: Sequence[ColumnElement[Any]],
     scope: Scope | None,
-    similar: Sequence[ColumnElement[bool]] = (),
-) -> "Select[Any, int]":
-    """Return a SELECT of matches or, for an attribute, of the entities that fulfil the conditions."""
+    condition: ColumnElement[bool],
+    *others: ColumnElement[bool],
+) -> "Select[*tuple[Any, ...]]":
+    """Return a SELECT of matches or, for an attribute, of the entities that fulfil the conditions.
+
+    They are ordered by the numbers, which follow in each row, the last one first.
+    """
     # The tables that the search depends on come first. A LATERAL subquery leaves them to the statement around it.
     depends_on = correlated(_expression(column), queries, scope)
     tables = select(*depends_on).get_final_froms() if depends_on else []
     if not isinstance(column, QueryableAttribute):
-        found = select(matches.c.fingerprint, matches.c.distance).select_from(*tables, matches)
-        return found.order_by(matches.c.distance, matches.c.fingerprint)
-    statement: Select[Any, int] = select(_entity(column), matches.c.distance).select_from(*tables)
+        found = select(matches.c.fingerprint, *reversed(numbers)).select_from(*tables, matches)
+        return found.order_by(*numbers, matches.c.fingerprint)
+    statement = select(_entity(column), *reversed(numbers)).select_from(*tables)
     statement = statement.join_from(matches, _entity(column), condition)
     # Not in ON, which could not refer to the tables before the search.
-    statement = statement.where(*in_scope(column.expression, scope), *similar)
-    return statement.order_by(matches.c.distance, column, *_primary_key(column))
+    statement = statement.where(*in_scope(column.expression, scope), *others)
+    return statement.order_by(*numbers, column, *_primary_key(column))
 
 
 @argument_errors()
@@ -143,7 +239,7 @@ def claim(
     """
     query = Query(fingerprint, distance, **options)
     wanted = as_expression(_expression(column), query)
-    found = _search("claim", column, [wanted], query, "fingerprint", "distance")
+    found = _search("claim", column, [wanted, _within(query.distance)], query.scope, "fingerprint", "distance")
     return _select_numbers(column, found.c.fingerprint, found.c.distance)
 
 
@@ -162,9 +258,7 @@ def near_many(
     """
     wanted = [fingerprint for fingerprint in fingerprints if not is_missing(fingerprint)]
     queries = literal(wanted, ARRAY(_FINGERPRINT))
-    matches = _search(
-        "near_many", column, [queries], Query(None, distance, scope=scope), "query", "fingerprint", "distance"
-    )
+    matches = _search("near_many", column, [queries, _within(distance)], scope, "query", "fingerprint", "distance")
     if not isinstance(column, QueryableAttribute):
         return select(matches.c.query, matches.c.fingerprint, matches.c.distance)
     statement: Select[int, Any, int] = select(matches.c.query, _entity(column), matches.c.distance)
@@ -183,7 +277,7 @@ def pairs(
     share its fingerprints. As a bigint, `a` is the smaller one. Takes the arguments and raises the errors of
     `near`.
     """
-    found = _search("pairs", column, [], Query(None, distance, scope=scope), "a", "b", "distance")
+    found = _search("pairs", column, [_within(distance)], scope, "a", "b", "distance")
     return _select_numbers(column, found.c.a, found.c.b, found.c.distance)
 
 
@@ -198,7 +292,7 @@ def clusters(
     The rows are (cluster, entity) for a mapped attribute, (cluster, fingerprint) for a column. A cluster is named
     by its smallest fingerprint as a bigint. Takes the arguments and raises the errors of `near`.
     """
-    members = _search("clusters", column, [], Query(None, distance, scope=scope), "cluster", "fingerprint")
+    members = _search("clusters", column, [_within(distance)], scope, "cluster", "fingerprint")
     if not isinstance(column, QueryableAttribute):
         return select(members.c.cluster, members.c.fingerprint).order_by(members.c.cluster, members.c.fingerprint)
     statement: Select[int, Any] = select(members.c.cluster, _entity(column))
@@ -210,18 +304,21 @@ def _search(
     function: str,
     column: Searched,
     arguments: list[ColumnElement[Any]],
-    query: Query,
+    scope: Scope | None,
     *found: str,
     words: Sequence[str] | None = None,
 ) -> LateralFromClause:
     searched = _expression(column)
     _refuse_texts(root_column(searched))
     fingerprint = ARRAY(_FINGERPRINT) if words else _FINGERPRINT
-    types = {name: Integer() if name == "distance" else fingerprint for name in found}
-    if words:
-        arguments = [array(arguments, type_=_FINGERPRINT)]
+    types = {name: Integer() if name in ("distance", "cost") else fingerprint for name in found}
     # Lateral, because an argument may be a column of another table in the statement.
-    return search(function, searched, arguments, query, types, words).lateral()
+    return search(function, searched, arguments, scope, types, words).lateral()
+
+
+def _within(distance: int | None, words: int = 1) -> ColumnElement[int | None]:
+    """Return a distance as an argument; UsageError if it is out of range."""
+    return literal(Query(None, distance, words=words).distance, Integer())
 
 
 def _refuse_texts(column: Column[Any]) -> None:

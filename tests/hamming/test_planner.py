@@ -8,7 +8,7 @@ import pytest
 from simsql.hamming import Design, plan
 from simsql.hamming import design as design_module
 from simsql.hamming.design import CALL_US, SCAN_ROW_US
-from simsql.hamming.planner import KEY_BYTES, default_design
+from simsql.hamming.planner import KEY_BYTES, default_design, usual_designs
 
 
 def every_design():
@@ -104,6 +104,13 @@ def test_typed_defaults():
     assert plan(10**8, 7).default.design == default_design(10**8, 7) == Design(3)
     assert [default_design(10**6, k) for k in (0, 3, 7, 10)] == [Design(m) for m in (2, 4, 4, 4)]
     assert [default_design(10**n, 3) for n in (6, 7, 8, 9)] == [Design(m) for m in (4, 3, 3, 2)]
+
+
+def test_usual_designs_are_the_defaults_of_ordinary_tables():
+    assert usual_designs(3) == (Design(4), Design(3), Design(2))
+    for distance in (0, 3, 7, 12, 20, 24):
+        defaults = {default_design(round(10 ** (step / 13)), distance) for step in range(13 * 8 + 1)}
+        assert set(usual_designs(distance)) == defaults
 
 
 def test_small_tables_get_the_default_of_a_million_rows_and_equals_the_fewest_tables(typed):

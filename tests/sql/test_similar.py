@@ -102,6 +102,16 @@ def test_a_text_without_features_finds_nothing(connection):
     assert similar(connection, None) == []
 
 
+def test_of_several_queries_that_for_the_design_is_searched_for(connection):
+    create_articles(connection, FINGERPRINTS, (4, 2, 2))
+    queries = [make_query(FINGERPRINTS[3], design, 3, most=20) for design in [(4, 2, 0), (4, 2, 2), (4, 1, 0)]]
+    several = f"[{','.join(queries)}]"
+    assert similar(connection, several) == expected_candidates(FINGERPRINTS, queries[1]) != []
+    assert strategy(connection, several) == "probes"
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=r"for \[4, 2, 0\] or \[4, 1, 0\]"):
+        similar(connection, f"[{queries[0]},{queries[2]}]")
+
+
 def change(query, **changes):
     return json.dumps({**json.loads(query), **changes})
 

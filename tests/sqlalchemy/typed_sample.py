@@ -8,7 +8,18 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, MappedAsDataclass, Session, 
 
 from simsql import Design, Recipe, simhash
 from simsql.database import SearchIndex
-from simsql.sqlalchemy import Fingerprint, SimhashIndex, Sketch, claim, clusters, near, near_many, pairs
+from simsql.sqlalchemy import (
+    Fingerprint,
+    SimhashIndex,
+    Sketch,
+    claim,
+    clusters,
+    near,
+    near_many,
+    pairs,
+    similar,
+    similar_candidates,
+)
 
 
 class Base(DeclarativeBase):
@@ -46,7 +57,18 @@ notes = Table(
 )
 
 
-def similar(session: Session, text: str) -> list[tuple[Article, int]]:
+def most_similar(session: Session, text: str) -> list[tuple[Article, float]]:
+    wanted = [Article.tenant_id == 1]
+    return similar(session, Article.fingerprint, text, 0.7, recall=0.9, limit=3, where=wanted)
+
+
+async def candidates(session: AsyncSession, text: str) -> list[Article]:
+    found = await session.execute(similar_candidates(Article.fingerprint, text).limit(10))
+    first: list[tuple[Article, float]] = await session.run_sync(similar, Article.fingerprint, text)
+    return [article for article, *_ in found] + [article for article, _ in first]
+
+
+def near_texts(session: Session, text: str) -> list[tuple[Article, int]]:
     found = near(Article.fingerprint, text=text, distance=12, similarity=0.55)
     return [(article, distance) for article, distance in session.execute(found)]
 
