@@ -43,23 +43,20 @@ LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     reads constant jsonb := simsql._storage_reads(index);
+    -- Keys are compared with planes in the order of their bits.
+    probes constant text[] := CASE WHEN reads ? 'candidates' THEN '{}' ELSE '{probes}' END;
     branch record;
     radius text;
 BEGIN
     place := 0;
     IF directed THEN
         RETURN QUERY
-        SELECT v.* FROM (VALUES
-            (1, 'plane_1', 'bigint', '($4 -> ''planes'' ->> 0)::bigint', '{probes,scan,check}'::text[]),
-            (2, 'plane_2', 'bigint', '($4 -> ''planes'' ->> 1)::bigint', '{probes,scan,check}'),
-            (3, 'plane_4', 'bigint', '($4 -> ''planes'' ->> 2)::bigint', '{probes,scan,check}'),
-            (4, 'plane_8', 'bigint', '($4 -> ''planes'' ->> 3)::bigint', '{probes,scan,check}'),
-            (5, 'max_cost', 'integer', '($4 ->> ''cost'')::integer', '{probes,scan,check}'),
-            (6, 'screened', 'bigint', '(($4 -> ''planes'' ->> 2)::bigint | ($4 -> ''planes'' ->> 3)::bigint)',
-             '{probes,scan,check}'),
-            (7, 'max_screened', 'integer', 'greatest(($4 ->> ''screen'')::integer, $2)', '{probes,skip,scan,check}'))
-            AS v (place, name, type, value, strategies);
-        place := 7;
+        SELECT p.number, 'plane_' || p.number, 'bigint', p.value, '{scan,check}'::text[] || probes
+          FROM simsql._planes() AS p
+         UNION ALL
+        VALUES (9, 'max_cost', 'integer', '($4 ->> ''cost'')::integer', '{probes,skip,scan,check}'::text[]),
+               (10, 'max_screened', 'integer', 'greatest(($4 ->> ''screen'')::integer, $2)', '{probes,skip,scan,check}');
+        place := 10;
     END IF;
     FOR branch IN SELECT b.* FROM simsql._storage_branches(index) AS b ORDER BY b.number LOOP
         IF directed THEN
@@ -71,12 +68,12 @@ BEGIN
                        reads ->> 'flips', '{}', jsonb_build_object('key', branch.key, 'flips', format(
                            'ARRAY(SELECT %s FROM unnest(($4 -> ''flips'' ->> %s)::bigint[]) AS f (prefix))',
                            simsql._permute(format('(f.prefix << %s)', 64 - bit_count(branch.flipped::bit(64))),
-                                           branch.flipped, back => true), branch.number))), '{probes,skip}'),
-                   (3, 'screened', 'bigint',
-                    replace(branch.key, '$1', '(($4 -> ''planes'' ->> 2)::bigint | ($4 -> ''planes'' ->> 3)::bigint)'),
-                    '{probes,skip}')) AS v (number, name, type, value, strategies)
-             WHERE v.number < 3 OR reads ? 'candidates';
-            place := place + 3;
+                                           branch.flipped, back => true), branch.number))), '{probes,skip}')) AS v (number, name, type, value, strategies)
+             UNION ALL
+            SELECT _search_variables.place + 2 + p.number, format('plane_%s_%s', p.number, branch.number), 'bigint',
+                   replace(branch.key, '$1', p.value), '{probes,skip}'
+              FROM simsql._planes() AS p WHERE reads ? 'candidates';
+            place := place + 10;
             CONTINUE;
         END IF;
         place := place + 1;
@@ -116,13 +113,43 @@ BEGIN
 END
 $$;
 
--- What the bits of an operand cost, as the planes of a query weigh them.
-CREATE OR REPLACE FUNCTION simsql._cost(operand text, names jsonb) RETURNS text
+-- The planes of a query $4: the weight of a bit that is in each, and its value.
+CREATE OR REPLACE FUNCTION simsql._planes() RETURNS TABLE (number integer, value text)
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT 1 << n, format('($4 -> ''planes'' ->> %s)::bigint', n) FROM generate_series(0, 3) AS n
+$$;
+
+-- What the differing bits {x} cost, as the planes of a query weigh them.
+CREATE OR REPLACE FUNCTION simsql._cost(parts jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN simsql._render(
     $sql$bit_count(({x} & {plane_1})::bit(64)) + 2 * bit_count(({x} & {plane_2})::bit(64))
-              + 4 * bit_count(({x} & {plane_4})::bit(64)) + 8 * bit_count(({x} & {plane_8})::bit(64))$sql$,
-    '{}', names || jsonb_build_object('x', operand));
+              + 4 * bit_count(({x} & {plane_4})::bit(64)) + 8 * bit_count(({x} & {plane_8})::bit(64))$sql$, '{}', parts);
+
+-- The condition under which the bits that differ are near enough. A directed search compares keys of permutation `number`
+-- with planes in the same order. Few flips of heavy bits tell most others apart.
+CREATE OR REPLACE FUNCTION simsql._is_near(
+    differing text, within text, names jsonb, directed boolean, number integer DEFAULT NULL)
+RETURNS text
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $$
+DECLARE
+    parts jsonb;
+BEGIN
+    IF NOT directed THEN
+        RETURN format('bit_count((%s)::bit(64)) <= %s', differing, within);
+    END IF;
+    parts := names || jsonb_build_object('x', differing)
+             || (SELECT jsonb_object_agg('plane_' || p.number, coalesce(
+                            names ->> concat_ws('_', 'plane', p.number, _is_near.number), names ->> ('plane_' || p.number)))
+                   FROM simsql._planes() AS p);
+    RETURN simsql._render(
+        $sql$(bit_count(({x} & ({plane_4} | {plane_8}))::bit(64)) <= {max_screened}
+           AND ({cost} <= {max_cost} OR bit_count(({x})::bit(64)) <= $2))$sql$,
+        '{}', parts || jsonb_build_object('cost', simsql._cost(parts)));
+END
+$$;
 
 -- The statement of a search in an index: search functions and the explanations run exactly this one. `variables`
 -- tells how it names those above, and `candidates`.
@@ -143,13 +170,8 @@ DECLARE
                       FROM simsql._search_variables(index, directed) AS v));
     fingerprint constant text := CASE WHEN reads ? 'candidates' THEN 'c.fingerprint'
                                       ELSE format('t.%I', index.column_name) END;
-    is_match constant text := CASE
-        WHEN directed
-        THEN simsql._render($sql$(bit_count((({x} # $1) & {screened})::bit(64)) <= {max_screened}
-           AND ({cost} <= {max_cost} OR bit_count(({x} # $1)::bit(64)) <= $2))$sql$, '{}', names || jsonb_build_object(
-             'x', fingerprint, 'cost', simsql._cost(format('(%s # $1)', fingerprint), names)))
-        ELSE format('bit_count((%s # $1)::bit(64)) <= $2', fingerprint) END;
-    shared constant jsonb := simsql._parts(index, NULL, names) || jsonb_build_object('is_match', is_match);
+    shared constant jsonb := simsql._parts(index, NULL, names) || jsonb_build_object(
+        'is_match', simsql._is_near(format('(%s # $1)', fingerprint), '$2', names, directed));
     template text := 'matches';
     source text;
 BEGIN
@@ -158,18 +180,15 @@ BEGIN
         WHEN 'scan' THEN simsql._render(reads ->> 'all', '{}', shared)
         ELSE (SELECT string_agg(
                          simsql._render(reads ->> strategy, '{}', shared || b.parts || jsonb_build_object(
-                             'key', b.key,
+                             'key', k.key,
                              'flips', names ->> ('flips_' || b.number),
-                             'key_is_near', format(b.near, b.key, coalesce(names ->> 'max_distance', names ->> 'max_screened')),
-                             'copy_is_near', format(b.near, 'piece.center', CASE WHEN directed THEN names ->> 'max_screened'
-                                                                                 ELSE '$2' END))),
+                             'key_is_near', simsql._is_near(format('(k.key # %s)', k.key), names ->> 'max_distance', names,
+                                                            directed, b.number),
+                             'copy_is_near', simsql._is_near('(k.key # piece.center)', '$2', names, directed,
+                                                             b.number))),
                          reads ->> 'between' ORDER BY b.number)
-                FROM (SELECT s.number, s.parts, names ->> ('key_' || s.number) AS key,
-                             CASE WHEN directed
-                                  THEN 'bit_count(((k.key # %s) & ' || (names ->> ('screened_' || s.number))
-                                       || ')::bit(64)) <= %s'
-                                  ELSE 'bit_count((k.key # %s)::bit(64)) <= %s' END AS near
-                        FROM simsql._storage_branches(index) AS s) AS b) END;
+                FROM simsql._storage_branches(index) AS b
+               CROSS JOIN LATERAL (SELECT names ->> ('key_' || b.number)) AS k (key)) END;
     IF strategy = 'skip' THEN
         RETURN source;
     ELSIF strategy IN ('exact', 'probes') AND reads ? 'candidates' THEN

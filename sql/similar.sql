@@ -92,7 +92,7 @@ BEGIN
     BEGIN
         RETURN QUERY EXECUTE format(
             'SELECT m.fingerprint, m.distance, (%s)::integer FROM simsql.similar_%s($1, $2, $3, $4) AS m ORDER BY 3, 2, 1',
-            simsql._cost('(m.fingerprint # $1)', '{"plane_1": "$5", "plane_2": "$6", "plane_4": "$7", "plane_8": "$8"}'),
+            simsql._cost('{"x": "(m.fingerprint # $1)", "plane_1": "$5", "plane_2": "$6", "plane_4": "$7", "plane_8": "$8"}'),
             index.id)
             USING (query ->> 'fingerprint')::bigint, simsql._exact_distance(index), scope, query,
                   (query -> 'planes' ->> 0)::bigint, (query -> 'planes' ->> 1)::bigint,

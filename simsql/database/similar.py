@@ -22,10 +22,12 @@ from simsql.hamming import Design
 from simsql.hamming.directed import DirectedProbes, direct
 
 SIMILARITY = 0.6
-# Without a recall, a search looks for this share, but reads no more prefixes than near does at a distance of 10.
+# Without a recall, a search looks for this share, but reads no more prefixes than near does at a distance of 10 in
+# four tables. A smaller share than the least is worth a warning.
 _RECALL = 0.99
+_LEAST_RECALL = 0.5
 _USUAL_PROBES = 428
-_MAX_PROBES = 2_000
+_MAX_PROBES = 5_000
 
 
 class SimilarOptions(TypedDict, total=False):
@@ -85,9 +87,9 @@ def queries_for_text(
     """Return the query of a text, or of one for each source by name, for each design; none without features.
 
     `similarity` is between 0 and 1, and `recall`, below 1, the expected share of the rows of exactly this
-    similarity: by default .99, or less if that takes more than 428 probes. Warns with RecallWarning if it takes
-    more than 2,000. Raises UsageError for values out of range, for a text that does not fit the sources, and for
-    the recipe of pictures, which have no margins.
+    similarity: by default .99, or less if that takes more than 428 probes. Warns with RecallWarning if a given
+    recall takes more than 5,000, or if less than half is expected. Raises UsageError for values out of range, for a
+    text that does not fit the sources, and for the recipe of pictures, which have no margins.
     """
     similarity = share("similarity", similarity)
     wanted = _RECALL if recall is None else share("recall", recall)
@@ -100,11 +102,13 @@ def queries_for_text(
         return []
     most = _USUAL_PROBES if recall is None else _MAX_PROBES
     probes = [direct(design, found.probabilities, wanted, most) for design in designs]
-    expected = min(each.expected_recall for each in probes)
-    if recall is not None and expected < recall - 0.005:
+    # That of the index is one of these designs.
+    expected = max(each.expected_recall for each in probes)
+    if expected < (_LEAST_RECALL if recall is None else recall - 0.005):
+        advice = "pass recall= to read more" if recall is None else f"{_MAX_PROBES:,} prefixes are not enough"
         warnings.warn(
-            f"a search for texts of similarity {similarity:g} is expected to find {expected:.2f} of"
-            f" those that are exactly as similar, not {recall:g}: that takes more than {_MAX_PROBES:,} probes",
+            f"a search for texts of similarity {similarity:g} is expected to find {expected:.2f} of those that are"
+            f" exactly as similar, not {wanted:g}: {advice}",
             RecallWarning,
             stacklevel=4,
         )
