@@ -13,9 +13,10 @@ from simsql.database.sketches import check_compared_columns
 from simsql.database.transfer import encode_scope, from_bigint, raw_connection
 from simsql.errors import UsageError
 from simsql.fingerprint import (
+    DEFAULT_RECIPE,
     estimate_similarity,
     show_similarity,
-    similarity,
+    similarities,
     sketch,
     sketch_distance,
 )
@@ -30,10 +31,6 @@ _TARGET = text(
     " FROM simsql._primary_key(r.table_id) AS k) AS key, pg_catalog.row_security_active(r.table_id) AS secured"
     " FROM simsql._searched_index(CAST(:table AS pg_catalog.regclass), :column, CAST(:scope AS pg_catalog.jsonb))"
     " AS r"
-)
-_CANDIDATES = text(
-    "SELECT fingerprint FROM simsql.similar_candidates(CAST(:table AS pg_catalog.regclass),"
-    " CAST(:query AS pg_catalog.jsonb), :column, CAST(:scope AS pg_catalog.jsonb))"
 )
 
 
@@ -76,12 +73,11 @@ def explain_row(
     text_column = compared_column(index, connection, query, text_column)
     check_compared_columns(connection, table, text_column, sketch_column)
     wanted: Any = query.fingerprint if query.text is None else index.fingerprint(query.text)
-    directed = None if similar is None or query.text is None else index.query(query.text, **similar)
-    if directed is None:
+    if similar is None or query.text is None:
         matches = {match.fingerprint for match in index.near(wanted, query.distance)}
     else:
-        parameters |= {"column": target.column_name, "query": directed.json}
-        matches = {from_bigint(found) for found in connection.scalars(_CANDIDATES, parameters)}
+        rows = index.similar(query.text, text_column=text_column, sketch_column=sketch_column, **similar)
+        matches = {match.fingerprint for match in rows}
     if target.key is None:
         raise UsageError(f"{table} has no primary key to name a row by: add one")
     row = _read_row(connection, target, key)
@@ -97,7 +93,10 @@ def explain_row(
     distance = (fingerprint ^ wanted).bit_count()
     own = None if text_column is None else document[text_column]
     text = query.compared_text(text_column or "")
-    alike = similarity(text, own) if query.similarity is not None else None
+    alike = None
+    if query.similarity is not None:
+        recipe = DEFAULT_RECIPE if similar is None else index.recipe()
+        (alike,) = [None] if text is None else similarities(text, [own], recipe).tolist()
     estimate = None
     if sketch_column is not None and text is not None:
         bits = document[sketch_column]
@@ -107,18 +106,16 @@ def explain_row(
     if not in_scope:
         values = ", ".join(f"{name}={document[name]}" for name in target.scope_columns.split(", "))
         why = f"the row is in another scope: {values}"
-    elif directed is None and distance > within:
+    elif similar is None and distance > within:
         why = f"distance {distance} is above {within}{_other_text(index, own, fingerprint)}"
-    elif directed is None and fingerprint not in matches:
+    elif similar is None and fingerprint not in matches:
         why = "the index has no key of the row: look for faults with simsql index verify"
     elif query.similarity is not None:
         why = _compare(query.similarity, alike, estimate, text_column)
-        if why is None and fingerprint not in matches and directed is not None:
-            why = (
-                f"the search is expected to find {directed.expected_recall:.2f} of the rows that are exactly as"
-                f" similar as asked, and misses this one{_other_text(index, own, fingerprint)}"
-            )
-    reasons = [] if directed else [f"distance {distance} is at most {within}"]
+        if why is None and fingerprint not in matches:
+            why = "its fingerprint is an unlikely one for such a text; a higher recall finds more"
+            why += _other_text(index, own, fingerprint)
+    reasons = [] if similar is not None else [f"distance {distance} is at most {within}"]
     reasons += [] if alike is None else [f"similarity {show_similarity(alike)} is at least {query.similarity:g}"]
     found = f"the search finds it: {', and '.join(reasons)}"
     return ExplainedRow(key, why is None, distance, estimate, alike, why or found)

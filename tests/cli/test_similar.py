@@ -8,7 +8,7 @@ from psycopg import errors
 
 from simsql import simhash, similarity, sketch
 from simsql.database import to_bigint
-from simsql.fingerprint import show_similarity
+from simsql.fingerprint import KNOWN_RECIPES, show_similarity
 
 WORDS = [f"w{place}x3060" for place in range(120)]
 TEXT = " ".join(WORDS)
@@ -82,8 +82,23 @@ def test_why_a_row_is_found_or_not(similar):
     assert explain("edited", "--similarity", 0.9) == f"not found: similarity {exact} is below 0.9"
     assert explain("half").startswith("not found: similarity 0.")
     assert explain("empty").startswith("not found: column fp of the row is null")
-    assert explain("stale").startswith("not found: the search is expected to find 0.9")
+    assert explain("stale").startswith("not found: its fingerprint is an unlikely one for such a text")
     assert explain("stale").endswith("by another recipe, or the text has changed since")
+
+
+def test_titles_are_compared_by_their_trigrams(database_url, connection):
+    title = "Deep learning for protein design"
+    fingerprint = to_bigint(simhash(title.replace("protein", "proteins"), KNOWN_RECIPES["pg_trgm"]))
+    connection.execute("CREATE TABLE paper (id integer PRIMARY KEY, title text, fp bigint)")
+    connection.execute("INSERT INTO paper VALUES (1, 'Deep learning for proteins design', %s)", [fingerprint])
+    connection.execute(
+        "SELECT simsql.create_index('paper', 'fp', recipe => 'trigrams1-set-1', sources => '{\"title\": 1}')"
+    )
+    search = ["similar", "paper", "--text", title, "--database", database_url]
+    (found,) = run(*search).done().lines
+    assert json.loads(found)["similarity"] > 0.9
+    explained = run(*search, "--similarity", 0.99, "--explain", 1).done().lines[-1]
+    assert explained == "not found: similarity 0.90 is below 0.99"
 
 
 def test_the_query_of_a_file_searches_in_sql(connection, tmp_path):
