@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.charts import IMAGES
 from benchmarks.drawing import BLUE, GREEN, LINE, ORANGE, PINK, WIDTH, Drawing
-from simsql.database.similar import query_for_text
+from simsql.database.similar import queries_for_text
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs, centrality, choose_stars
 from simsql.evaluate.chart import Line, Panel, draw_chart
@@ -200,9 +200,8 @@ def draw_margins() -> str:
     """Return the picture of margins, and of the prefixes that a search for similar texts reads."""
     drawing = Drawing("Margins and query-directed probes")
     fingerprint, margins = margins_of_parts([(_TEXT, 1)], DEFAULT_RECIPE)
-    query = query_for_text(_TEXT, None, DEFAULT_RECIPE, Design(), "")
+    (query,) = queries_for_text(_TEXT, None, DEFAULT_RECIPE, [Design()], "")
     assert fingerprint is not None
-    assert query is not None
     differing = fingerprint ^ _fingerprint(_SIMILAR)
     drawing.text(_LEFT, 30, "1  “… differ in few of them.”: the votes for each bit, added up", "strong")
     cell, gap, base = 8.0, 5.33, 96

@@ -21,6 +21,7 @@ from simsql.documents import Report, printable
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_items, simhash_items_with_sketches
 from simsql.hamming import Design
+from simsql.hamming.planner import usual_designs
 from simsql.processes import usable_cores
 
 
@@ -40,21 +41,24 @@ class _Querying:
     query: Annotated[bool, option("--query")] = False
     similarity: Annotated[float | None, share_option("--similarity", ", with --query; by default 0.6")] = None
     recall: Annotated[float | None, share_option("--recall", ", with --query; by default 0.99")] = None
-    blocks: Annotated[int, number_option("--blocks", ", with --query", least=1, most=64)] = 4
+    blocks: Annotated[
+        int | None, number_option("--blocks", ", with --query; by default, as indexes choose it", least=1, most=64)
+    ] = None
     lead: Annotated[int, number_option("--lead", ", with --query", least=1, most=64)] = 1
     inner_blocks: Annotated[int, number_option("--inner-blocks", ", with --query", least=0, most=64)] = 0
 
     def lines(self, items: Iterable[tuple[str, str]], recipe: Recipe) -> Iterator[list[str]]:
-        """Yield the query of each text; it is empty if the text has no fingerprint."""
+        """Yield the query of each text for each usual design; it is empty if the text has no fingerprint."""
         from simsql.database.similar import SimilarOptions, queries_for_text  # noqa: PLC0415 - as for bigints
 
-        design, where = Design(self.blocks, self.lead, self.inner_blocks), f"the recipe {recipe.id}"
+        own = Design(self.blocks or Design().blocks, self.lead, self.inner_blocks)
+        designs = usual_designs(distance=3) if self.blocks is None and own == Design() else [own]
         options: SimilarOptions = {"recall": self.recall}
         if self.similarity is not None:
             options["similarity"] = self.similarity
         for _, text in items:
-            found = queries_for_text(text, None, recipe, [design], where, **options)
-            yield [query.json for query in found] or [""]
+            found = queries_for_text(text, None, recipe, designs, f"the recipe {recipe.id}", **options)
+            yield [f"[{', '.join(query.json for query in found)}]" if found else ""]
 
 
 @command("fingerprint")

@@ -112,7 +112,7 @@ def test_the_query_of_a_file_searches_in_sql(connection, tmp_path):
     assert {name for name, _ in found} >= {"same", "edited"}
     options = ["--similarity", 0.9, "--recall", 0.5, "--recipe", "words12-log-1"]
     fewer = json.loads(run("fingerprint", tmp_path / "a.txt", "--query", *options).done().out)
-    assert fewer["cost"] < json.loads(query)["cost"]
+    assert fewer[0]["cost"] < json.loads(query)[0]["cost"]
     other = run("fingerprint", tmp_path / "a.txt", "--query", "--blocks", 5, "--lead", 2).done().out
     with pytest.raises(errors.ObjectNotInPrerequisiteState, match=r"design \[4, 1, 0\], .* for \[5, 2, 0\]"):
         connection.execute(search, [other])
@@ -123,7 +123,7 @@ def test_queries_of_lines():
     found = run("fingerprint", "-", "--lines", "--query", stdin=text.encode()).done()
     first, none, last = found.lines
     assert none == ""
-    assert [json.loads(query)["fingerprint"] for query in (first, last)] == [
+    assert [json.loads(query)[0]["fingerprint"] for query in (first, last)] == [
         to_bigint(simhash(TEXT)),
         to_bigint(simhash(EDITED)),
     ]
