@@ -37,7 +37,8 @@ BEGIN
        AND (r.stamp).has_children = (SELECT bool_or(c.relhassubclass) FROM pg_class AS c WHERE c.oid = r.table_id)
        AND (r.stamp).columns = ARRAY(
            SELECT (a.attname, a.atttypid, a.attgenerated)::simsql._column_mark
-             FROM pg_attribute AS a WHERE a.attrelid = r.table_id AND a.attnum = ANY ((r.stamp).numbers))
+             FROM pg_attribute AS a WHERE a.attrelid = r.table_id AND a.attnum = ANY ((r.stamp).numbers)
+            ORDER BY a.attnum)  -- another B-tree has them by name
        AND (r.stamp).triggers = ARRAY(
            SELECT (t.ctid, t.xmin)::simsql._mark
              FROM pg_trigger AS t WHERE t.tgrelid = r.table_id AND starts_with(t.tgname::text, prefix))

@@ -268,3 +268,11 @@ def test_a_dump_restores_a_scoped_index(connection, restore):
     restored.execute("ALTER TABLE article RENAME name TO title")
     with pytest.raises(errors.ObjectNotInPrerequisiteState, match=r"column name of public\.article was renamed"):
         search(restored, "near", {"name": "a", "tenant": 1}, 3)
+
+
+@pytest.mark.parametrize("column", ["a", "z"])
+def test_a_look_at_the_stamp_is_enough_whatever_the_names_of_the_columns(connection, storage, column):
+    create_scoped(connection, [f"{column} integer"], [column], storage=storage)
+    connection.execute("ANALYZE")  # the catalogue, too: its statistics decide how PostgreSQL reads it
+    looks = connection.execute("SELECT simsql._is_complete(id, stamp_id) FROM simsql.registry").fetchall()
+    assert looks == [(True,)]
