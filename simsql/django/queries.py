@@ -216,10 +216,10 @@ class SimhashQuerySet(models.QuerySet):
     ) -> list[Any]:
         """Return the rows whose text is at least this similar to a text, from 0 to 1, most similar first.
 
-        Each has its exact `.similarity`, and its `.distance`. The result is a list, because the texts are compared
-        after PostgreSQL has found probably similar ones; put filters before: `filter(...).similar(...)`. With a
-        `SketchField` of the source, PostgreSQL leaves out rows whose sketch is too different, and keeps those
-        without one. `limit` keeps the most similar rows. See `SearchIndex.similar` for `recall`.
+        Each has attributes for the exact similarity and the distance. The result is a list, because the texts are
+        compared after PostgreSQL has found probably similar ones; put filters before: `filter(...).similar(...)`.
+        With a `SketchField` of the source, PostgreSQL leaves out rows whose sketch is too different, and keeps
+        those without one. `limit` keeps the most similar rows. See `SearchIndex.similar` for `recall`.
 
         Raises UsageError for shares out of range, for a field without exactly one source, and for a text or a
         recipe that does not fit it.
