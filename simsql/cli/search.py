@@ -128,11 +128,14 @@ def near_command(
 def similar_command(
     *,
     searched: _Text,
-    similarity: Annotated[float, share_option("--similarity", " to the text you search for")] = SIMILARITY,
+    similarity: Annotated[
+        float,
+        share_option("--similarity", " to the text you search for; the recipe pg_trgm compares those of letters"),
+    ] = SIMILARITY,
     recall: Annotated[
         float | None, share_option("--recall", "; by default 0.99, or less if that takes long")
     ] = None,
-    limit: Annotated[int | None, number_option("--limit", least=1)] = None,
+    limit: Annotated[int | None, number_option("--limit", ", the most similar ones", least=1)] = None,
     rows: _Rows,
     run: Listing,
 ) -> None:
