@@ -1,7 +1,7 @@
 """Pairs of texts with a given similarity: parts of real texts in three scripts, and edited copies of them.
 
 An edit is of one kind and of a size, a number of words. The size is found by bisection, so that the similarity
-of the pair, as `simsql.similarity` computes it, falls into the wanted range.
+of the pair, as `SearchIndex.similar` compares texts of a recipe, falls into the wanted range.
 """
 
 import re
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.labelled import find_folder, read_lines
-from simsql import similarity_many
+from benchmarks.similarities import similarities
+from simsql import DEFAULT_RECIPE, Recipe
 
 WIDTH = 0.02
 LENGTHS = ((20, 39), (40, 79), (80, 199), (200, 600))
@@ -86,7 +86,8 @@ class Pairs:
 class Source:
     """Texts of one script, to take parts of."""
 
-    def __init__(self, texts: Sequence[str], seed: int) -> None:
+    def __init__(self, texts: Sequence[str], seed: int, recipe: Recipe = DEFAULT_RECIPE) -> None:
+        self._recipe = recipe
         self._texts = [_WORD.findall(text) for text in texts]
         self._all = [word for text in self._texts for word in text]
         self._sizes = np.array(list(map(len, self._texts)))
@@ -102,7 +103,7 @@ class Source:
             if len(found.rows) >= count:
                 break
             drafts = list(self._drafts(shortest, longest, min(_AT_ONCE, 2 * count)))
-            for draft, edited in _bisect(drafts, kind, least):
+            for draft, edited in _bisect(drafts, kind, least, self._recipe):
                 found.queries.append(edited)
                 found.rows.append("".join(draft.words))
         return found.first(count)
@@ -121,24 +122,22 @@ class Source:
             )
 
 
-def read_sources(seed: int) -> dict[str, Source]:
+def read_sources(seed: int, recipe: Recipe = DEFAULT_RECIPE) -> dict[str, Source]:
     """Return the shared texts of each script."""
     folder = find_folder()
     return {
-        script: Source([row[field] for row in read_lines(folder / f"{name}.jsonl.xz")], seed)
+        script: Source([row[field] for row in read_lines(folder / f"{name}.jsonl.xz")], seed, recipe)
         for script, (name, field) in _FILES.items()
     }
 
 
-def _bisect(drafts: list[Draft], kind: str, least: float) -> Iterator[tuple[Draft, str]]:
+def _bisect(drafts: list[Draft], kind: str, least: float, recipe: Recipe) -> Iterator[tuple[Draft, str]]:
     """Yield the drafts that an edit of some size brings into the range, with the edited text."""
     edit, largest = KINDS[kind]
     waiting = [(draft, 0, largest * len(draft.words)) for draft in drafts]
     while waiting:
         edited = ["".join(edit(draft, (low + high) // 2)) for draft, low, high in waiting]
-        similar: NDArray[np.float64] = similarity_many(
-            edited, ("".join(draft.words) for draft, _, _ in waiting)
-        ).data
+        similar = similarities(edited, ["".join(draft.words) for draft, _, _ in waiting], recipe)
         undecided = []
         for (draft, low, high), text, value in zip(waiting, edited, similar.tolist(), strict=True):
             middle = (low + high) // 2

@@ -7,7 +7,7 @@
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Annotated
@@ -19,17 +19,18 @@ from sqlalchemy import Engine
 
 from benchmarks.edited import KINDS, LENGTHS, Pairs, Source, read_sources
 from benchmarks.figures import markdown_line
-from benchmarks.finders import FINDERS, Bools, Finder
+from benchmarks.finders import DESIGN, FINDERS, Finder, Found
 from benchmarks.labelled import find_alike, find_folder, read_lines
 from benchmarks.oracle import WrongResultError
 from benchmarks.server import backend_seconds, default_folder, run_server
 from simsql import DEFAULT_RECIPE, Recipe
 from simsql.database import SearchIndex, create_index, load_rows, open_engine
+from simsql.fingerprint import compares_features
+from simsql.fingerprint.extract import extract_features
 from simsql.fingerprint.features import padded_trigrams
 from simsql.fingerprint.tokens import hash_tokens
 
 SIMILARITIES = (0.6, 0.7, 0.8)
-DISTANCE = 10
 _SECTION_CHARACTERS = 20
 _PARAGRAPH = "\n\n"
 
@@ -83,7 +84,7 @@ def make_cases(sources: dict[str, Source], count: int) -> Iterator[Case]:
                     yield Case(script, kind, words, similarity, pairs)
 
 
-def tabulate(cases: Sequence[Case], found: dict[str, list[Bools]]) -> Iterator[str]:
+def tabulate(cases: Sequence[Case], found: dict[str, list[Found]]) -> Iterator[str]:
     """Yield tables of the shares that each finder found: of all scripts by kind and length, then by script."""
 
     def table(titles: Sequence[str], label: Callable[[Case], list[str]]) -> Iterator[str]:
@@ -93,15 +94,25 @@ def tabulate(cases: Sequence[Case], found: dict[str, list[Bools]]) -> Iterator[s
         for place, case in enumerate(cases):
             groups.setdefault(tuple(label(case)), []).append(place)
         for cells, places in groups.items():
-            shares = []
-            for masks in found.values():
-                mask = np.concatenate([masks[place] for place in places])
-                shares.append(Share(int(mask.sum()), len(mask)))
-            yield markdown_line([*cells, f"{shares[0].all:,}", *map(str, shares)])
+            together = [join(each[place] for place in places) for each in found.values()]
+            yield markdown_line([*cells, f"{len(together[0].mask):,}", *map(show, together)])
 
     yield from table(["similarity", "edit", "words"], Case.label)
     yield ""
     yield from table(["similarity", "script"], lambda case: [f"{case.similarity}", case.script])
+
+
+def join(parts: Iterable[Found]) -> Found:
+    """Return what was found in all parts."""
+    return Found(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def show(found: Found) -> str:
+    """Return the share that was found, with its interval, and the expected one."""
+    expected = found.expected.mean() if len(found.expected) else np.nan
+    return str(Share(int(found.mask.sum()), len(found.mask))) + (
+        "" if np.isnan(expected) else f", expected {expected:.3f}"
+    )
 
 
 def read_sections() -> list[str]:
@@ -114,10 +125,13 @@ def read_sections() -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def natural_pairs(sections: Sequence[str]) -> Pairs:
+def natural_pairs(sections: Sequence[str], recipe: Recipe) -> Pairs:
     """Return all pairs of sections with a similarity of SIMILARITIES[0] or more, in both directions."""
-    trigrams, counts = padded_trigrams(*hash_tokens(sections, "words"))
-    documents = np.split(trigrams, np.cumsum(counts)[:-1])
+    if compares_features(recipe):
+        features, _, counts = extract_features(sections, recipe)
+    else:
+        features, counts = padded_trigrams(*hash_tokens(sections, "words"))
+    documents = np.split(features, np.cumsum(counts)[:-1])
     alike = np.array(list(find_alike((set(own.tolist()) for own in documents), SIMILARITIES[0])))
     queries, rows = np.concatenate([alike, alike[:, ::-1]]).T.tolist()
     return Pairs([sections[place] for place in queries], [sections[place] for place in rows])
@@ -146,7 +160,7 @@ def search_sections(
     rows = [row for case in cases for row in case.pairs.rows]
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE section (id int PRIMARY KEY, body text, fingerprint bigint)")
-        create_index(connection, "section", "fingerprint", distance=DISTANCE, recipe=recipe)
+        create_index(connection, "section", "fingerprint", design=DESIGN, recipe=recipe)
         load_rows(connection, "section", ["id", "body"], list(enumerate([*rows, *sections])), text_column="body")
     costs = {finder.name: Cost() for finder in finders}
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -158,7 +172,7 @@ def search_sections(
             cost, row = costs[finder.name], 0
             finder.search(index, rows[0], SIMILARITIES[0])  # the first search of a connection takes longer
             for case in cases:
-                expected = finder.finds(case.pairs.queries, case.pairs.rows, case.similarity, recipe)
+                expected = finder.finds(case.pairs.queries, case.pairs.rows, case.similarity, recipe).mask
                 for query, is_found in zip(case.pairs.queries, expected.tolist(), strict=True):
                     before = time.process_time() + backend_seconds(raw)
                     found = finder.search(index, query, case.similarity)
@@ -180,14 +194,14 @@ def main(
 ) -> None:
     """Print the tables."""
     recipe = Recipe.from_id(recipe_id)
-    cases = list(make_cases(read_sources(seed), pairs))
+    cases = list(make_cases(read_sources(seed, recipe), pairs))
     found = {
         finder.name: [finder.finds(case.pairs.queries, case.pairs.rows, case.similarity, recipe) for case in cases]
         for finder in FINDERS
     }
     print("\n".join(tabulate(cases, found)), flush=True)
     sections = read_sections()
-    natural = natural_pairs(sections)
+    natural = natural_pairs(sections, recipe)
     print(f"\n{len(sections):,} sections with {len(natural.rows):,} pairs of {SIMILARITIES[0]} or more\n")
     sample = [replace(case, pairs=case.pairs.first(searches)) for case in cases]
     with run_server(default_folder(), len(sections), 0) as server:
@@ -197,8 +211,9 @@ def main(
     print(markdown_line(["finder", "of all pairs of sections", "CPU ms, median", "99%", "rows"]))
     print(markdown_line(["---", *["---:"] * 4]))
     for finder in FINDERS:
-        mask = finder.finds(natural.queries, natural.rows, SIMILARITIES[0], recipe)
-        print(markdown_line([finder.name, str(Share(int(mask.sum()), len(mask))), *costs[finder.name].cells()]))
+        mask, _ = finder.finds(natural.queries, natural.rows, SIMILARITIES[0], recipe)
+        share = Share(int(mask.sum()), len(mask))
+        print(markdown_line([finder.name, str(share), *costs[finder.name].cells()]))
 
 
 if __name__ == "__main__":

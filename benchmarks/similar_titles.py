@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -23,15 +24,21 @@ from sqlalchemy import Connection
 
 from benchmarks.compare.servers import start, start_with
 from benchmarks.figures import markdown_line
-from benchmarks.finders import Finder, Near
+from benchmarks.finders import DESIGN, Finder, Near, Similar
 from benchmarks.server import backend_seconds
 from benchmarks.short_records import CLASSES, EDITS, Records
 from benchmarks.similar_recall import Share
-from simsql import DEFAULT_RECIPE, Recipe
 from simsql.database import SearchIndex, create_index, load_rows, open_engine
 
 THRESHOLD = 0.5  # of pg_trgm
-FINDERS: tuple[tuple[Finder, float], ...] = ((Near(12), 0.6),)
+# Recipe, finder and similarity.
+SYSTEMS: tuple[tuple[str, Finder, float], ...] = (
+    ("words12-log-1", Near(12), 0.6),
+    ("words12-log-1", Similar(), 0.4),
+    ("characters3-log-1", Similar(), 0.5),
+    ("trigrams1-set-1", Similar(), THRESHOLD),
+    ("trigrams1-set-1", Similar(0.9), THRESHOLD),
+)
 LONG_ENOUGH = 8
 _ALL, _LONG = "all", f"{LONG_ENOUGH} words and more"
 GROUPS = (*(f"{shortest}-{longest} words" for shortest, longest in CLASSES), *EDITS, _LONG, _ALL)
@@ -87,27 +94,29 @@ def make_queries(records: Records, rows: Sequence[str], count: int, seed: int) -
 
 
 def measure(
-    connection: Connection, rows: Sequence[str], queries: Sequence[Query], recipe: Recipe
+    connection: Connection, rows: Sequence[str], queries: Sequence[Query]
 ) -> Iterator[tuple[str, dict[str, Answers]]]:
     """Yield the answers of each system by the groups of queries."""
-    connection.exec_driver_sql("CREATE TABLE title (id int PRIMARY KEY, body text, fingerprint bigint)")
-    create_index(connection, "title", "fingerprint", distance=12, recipe=recipe)
-    load_rows(connection, "title", ["id", "body"], list(enumerate(rows)), text_column="body")
-    connection.exec_driver_sql("CREATE INDEX ON title USING gin (body gin_trgm_ops)")
+    indexes: dict[str, SearchIndex] = {}
+    for recipe in dict.fromkeys(recipe for recipe, _, _ in SYSTEMS):
+        table = f"title_{len(indexes)}"
+        connection.exec_driver_sql(f"CREATE TABLE {table} (id int PRIMARY KEY, body text, fingerprint bigint)")
+        create_index(connection, table, "fingerprint", design=DESIGN, recipe=recipe)
+        load_rows(connection, table, ["id", "body"], list(enumerate(rows)), text_column="body")
+        indexes[recipe] = SearchIndex(connection, table)
+    connection.exec_driver_sql("CREATE INDEX ON title_0 USING gin (body gin_trgm_ops)")
     connection.exec_driver_sql("VACUUM ANALYZE")
     connection.exec_driver_sql(f"SET pg_trgm.similarity_threshold = {THRESHOLD}")
     raw = connection.connection.dbapi_connection
     assert isinstance(raw, psycopg.Connection)
-    index = SearchIndex(connection, "title")
 
     def by_trigrams(text: str) -> Collection[int]:
-        return {place for (place,) in raw.execute("SELECT id FROM title WHERE body %% %s", [text])}
+        return {place for (place,) in raw.execute("SELECT id FROM title_0 WHERE body %% %s", [text])}
 
     systems: dict[str, Callable[[str], Collection[int]]] = {f"pg_trgm GIN, {THRESHOLD}": by_trigrams}
-    for finder, similarity in FINDERS:
-        systems[f"{finder.name}, similarity {similarity}"] = lambda text, finder=finder, least=similarity: (
-            finder.search(index, text, least)
-        )
+    for recipe, finder, similarity in SYSTEMS:
+        search = partial(_search, finder, indexes[recipe], similarity)
+        systems[f"{recipe}, {finder.name}, similarity {similarity}"] = search
     for name, search in systems.items():
         groups = {group: Answers() for group in GROUPS}
         search(queries[0].text)  # the first search of a connection takes longer
@@ -126,10 +135,14 @@ def measure(
         yield name, groups
 
 
+def _search(finder: Finder, index: SearchIndex, similarity: float, text: str) -> Collection[int]:
+    return finder.search(index, text, similarity)
+
+
 def _count_right(raw: psycopg.Connection, query: Query, found: Collection[int]) -> int:
     """Return how many of the rows are the record that was edited, or similar by pg_trgm."""
     (count,) = raw.execute(
-        "SELECT count(*) FROM title WHERE id = ANY(%s) AND (id = %s OR similarity(body, %s) >= %s)",
+        "SELECT count(*) FROM title_0 WHERE id = ANY(%s) AND (id = %s OR similarity(body, %s) >= %s)",
         [list(found), query.place, query.text, THRESHOLD],
     ).fetchone() or (0,)
     return int(count)
@@ -139,7 +152,6 @@ def main(
     rows: Annotated[int, typer.Option(help="Records in the table.")] = 100_000,
     searches: Annotated[int, typer.Option(help="Queries for each class of lengths.")] = 400,
     seed: Annotated[int, typer.Option(help="Of records and edits.")] = 1,
-    recipe_id: Annotated[str, typer.Option("--recipe", help="Id of a recipe.")] = DEFAULT_RECIPE.id,
 ) -> None:
     """Print the table."""
     records = Records(seed)
@@ -148,12 +160,12 @@ def main(
     with start(rows) as own, start_with("pg_trgm", rows, own) as server:
         if not server.has_extension("pg_trgm"):
             sys.exit("pg_trgm is not installed: apt-get install postgresql")
-        print(f"PostgreSQL {server.version}, {len(texts):,} records, recipe {recipe_id}\n")
+        print(f"PostgreSQL {server.version}, {len(texts):,} records\n")
         engine = open_engine(server.url)
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             print(markdown_line(["queries", "system", "recall", "precision", "rows", "ms", "median", "99%"]))
             print(markdown_line(["---", "---", *["---:"] * 6]))
-            for name, groups in measure(connection, texts, queries, Recipe.from_id(recipe_id)):
+            for name, groups in measure(connection, texts, queries):
                 for group, answers in groups.items():
                     print(markdown_line([group, name, *answers.cells()]), flush=True)
         engine.dispose()

@@ -5,13 +5,14 @@ import random
 import numpy as np
 import pytest
 
-from benchmarks.correlation import correlations, jaccard
 from benchmarks.edited import KINDS, WIDTH, Source
-from benchmarks.finders import Near
+from benchmarks.finders import DESIGN, Near, Similar
 from benchmarks.short_records import CLASSES, EDITS, Records
 from benchmarks.similar_recall import Share
 from benchmarks.similar_titles import make_queries
+from benchmarks.similarities import correlations, jaccard
 from simsql import DEFAULT_RECIPE, Recipe, simhash, similarity
+from simsql.database import SearchIndex, create_index, load_rows
 from simsql.fingerprint.extract import extract_features
 
 TEXTS = [
@@ -35,12 +36,12 @@ def test_words_of_chinese_texts_are_characters():
 
 def test_a_finder_says_in_memory_what_is_near_and_similar():
     query, row, other = "one two three four five six", "one two three four five six!", "seven eight nine"
-    assert Near(0).finds([query, query], [row, other], 0.6, DEFAULT_RECIPE).tolist() == [True, False]
+    assert Near(0).finds([query, query], [row, other], 0.6, DEFAULT_RECIPE).mask.tolist() == [True, False]
     distance = (simhash(query) ^ simhash("one two three four five nine")).bit_count()
     rows = ["one two three four five nine"]
-    assert not Near(distance - 1).finds([query], rows, 0, DEFAULT_RECIPE)[0]
-    assert Near(distance).finds([query], rows, 0, DEFAULT_RECIPE)[0]
-    assert not Near(distance).finds([query], rows, 0.9, DEFAULT_RECIPE)[0]
+    assert not Near(distance - 1).finds([query], rows, 0, DEFAULT_RECIPE).mask[0]
+    assert Near(distance).finds([query], rows, 0, DEFAULT_RECIPE).mask[0]
+    assert not Near(distance).finds([query], rows, 0.9, DEFAULT_RECIPE).mask[0]
 
 
 def test_correlations_are_the_cosine_of_the_weights():
@@ -77,3 +78,25 @@ def test_records_have_their_lengths_and_edits_change_little():
         else:
             assert sum(one != other for one, other in zip(before, after, strict=True)) <= 2
     assert {query.edit for query in queries} == set(EDITS)
+
+
+def test_similar_in_memory_finds_what_the_server_finds(database):
+    chance = random.Random(3)
+    queries = []
+    for row in TEXTS:
+        words = row.split()
+        for place in chance.sample(range(len(words)), 8):
+            words[place] = "other"
+        queries.append(" ".join(words))
+    with database.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("CREATE TABLE post (id int PRIMARY KEY, body text, fingerprint bigint)")
+        create_index(connection, "post", "fingerprint", design=DESIGN)
+        load_rows(connection, "post", ["id", "body"], list(enumerate(TEXTS)), text_column="body")
+        index = SearchIndex(connection, "post")
+        for finder in (Near(7), Near(12), Similar(), Similar(0.99)):
+            in_memory = finder.finds(queries, TEXTS, 0.6, DEFAULT_RECIPE).mask
+            in_server = np.array([row in finder.search(index, query, 0.6) for row, query in enumerate(queries)])
+            # A search for similar texts scans so few rows, which may find more than the prefixes do.
+            assert (
+                (in_server >= in_memory).all() if isinstance(finder, Similar) else (in_server == in_memory).all()
+            )
