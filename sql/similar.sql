@@ -30,7 +30,7 @@ BEGIN
                         (SELECT string_agg(q ->> 'design', ' or ') FROM jsonb_array_elements(queries) AS q)
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = rtrim(make_one, '.') || ', or name the design in the model.';
-    ELSIF found ->> 'recipe' IS DISTINCT FROM index.recipe THEN
+    ELSIF (found ->> 'recipe' = index.recipe OR found -> 'recipe_names' ? index.recipe) IS NOT TRUE THEN
         RAISE EXCEPTION 'simsql: %(%): the simhash index has the recipe %, but the query was made with %',
                         index.table_id, quote_ident(index.column_name), coalesce(index.recipe, 'that nobody has named'), found ->> 'recipe'
             USING ERRCODE = 'object_not_in_prerequisite_state',

@@ -160,6 +160,11 @@ def same_recipe(one: str | None, other: str | None) -> bool:
     return _full_id(one) == _full_id(other)
 
 
+def names_of_recipe(recipe_id: str) -> list[str]:
+    """Return the names of the recipe with this id."""
+    return [name for name in KNOWN_RECIPES if same_recipe(name, recipe_id)]
+
+
 def is_text_recipe(recipe_id: str | None) -> bool:
     """Return whether this is the id of a recipe for texts, and not a user's own name or None."""
     return re.fullmatch(_ID, _full_id(recipe_id) or "", re.DOTALL) is not None
@@ -172,7 +177,7 @@ def other_recipes(recipe_id: str, *, is_named: bool = True) -> str:
     An unknown one, the empty string, can if a model or a caller names the recipe; the default is no name. Python
     and PostgreSQL read the expression alike.
     """
-    same = [recipe_id, *(name for name in KNOWN_RECIPES if same_recipe(name, recipe_id))]
+    same = [recipe_id, *names_of_recipe(recipe_id)]
     others = [*(re.escape(name) for name in KNOWN_RECIPES if name not in same), _ID, *([] if is_named else [""])]
     return rf"\A(?!(?:{'|'.join(map(re.escape, same))})\Z)(?:{'|'.join(others)})\Z"
 

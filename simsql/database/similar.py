@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TypedDict
 
 from simsql.arrays.checks import share
+from simsql.database.index_spec import names_of_recipe
 from simsql.database.query import Text
 from simsql.database.sources import Sources, text_parts
 from simsql.database.transfer import to_bigint
@@ -63,6 +64,7 @@ class SimilarQuery:
             {
                 "simsql_query": 1,
                 "recipe": self.recipe,
+                "recipe_names": names_of_recipe(self.recipe),
                 "design": [self.design.blocks, self.design.lead, self.design.inner_blocks],
                 "recall": round(self.probes.expected_recall, 4),
                 "fingerprint": to_bigint(self.fingerprint),
@@ -88,8 +90,8 @@ def queries_for_text(
 
     `similarity` is between 0 and 1, and `recall`, below 1, the expected share of the rows of exactly this
     similarity: by default .99, or less if that takes more than 428 probes. Warns with RecallWarning if a given
-    recall takes more than 5,000, or if less than half is expected. Raises UsageError for values out of range, for a
-    text that does not fit the sources, and for the recipe of pictures, which have no margins.
+    recall takes more than 5,000, or if less than half is expected. Raises UsageError for values out of range, for
+    a text that does not fit the sources, and for the recipe of pictures, which have no margins.
     """
     similarity = share("similarity", similarity)
     wanted = _RECALL if recall is None else share("recall", recall)

@@ -99,6 +99,14 @@ def test_titles_are_compared_by_characters(database):
             index.similar(title, sketch_column="sketch")
 
 
+def test_the_recipe_of_an_index_may_have_its_name(posts):
+    posts.execute(text("DELETE FROM post"))
+    fill(posts, DOCUMENTS[:9], Recipe.from_id("go-simhash"))
+    posts.execute(text("SELECT simsql.drop_index('post')"))
+    create_index(posts, "post", "fingerprint", recipe="go-simhash", sources={"body": 1})
+    assert SearchIndex(posts, "post").similar(DOCUMENTS[5])[0].row["body"] == DOCUMENTS[5]
+
+
 def test_only_rows_of_the_scope_are_found(posts):
     posts.execute(text("SELECT simsql.drop_index('post')"))
     create_index(posts, "post", "fingerprint", recipe="words12-log-1", sources={"body": 1}, scope=["tenant"])
