@@ -111,7 +111,7 @@ def test_several_sources_take_a_mapping(session):
 @pytest.mark.parametrize(
     ("name", "given", "said"),
     [
-        ("both", "one text", r"several sources.*: pass text=\{'title': \.\.\., 'body': \.\.\.\}"),
+        ("both", "one text", r"several sources.*: pass .*text=\{'title': \.\.\., 'body': \.\.\.\}"),
         ("both", {"body": "b"}, r"text= names 'body', but the sources of .* are 'title', 'body': name each"),
         ("both", {"body": "b", "title": "t", "x": "y"}, "name each of them"),
         ("fp", {}, "text= names no source, but the sources of"),
