@@ -16,33 +16,78 @@ BEGIN
 END
 $$;
 
--- near calls the search functions of the first 32 ids by static statements, which are planned once per
--- session. Parsing and planning a dynamic one takes a fifth of the time that a client waits for near.
+-- Calls the function of an index for similar texts.
+CREATE OR REPLACE FUNCTION simsql._search_similar(
+    index_id integer, fingerprint bigint, distance integer, scope jsonb, query jsonb)
+RETURNS SETOF simsql.match
+LANGUAGE plpgsql STABLE ROWS 20
+AS $$
+BEGIN
+    RETURN QUERY EXECUTE format('SELECT fingerprint, distance FROM simsql.similar_%s($1, $2, $3, $4)', index_id)
+                   USING fingerprint, distance, scope, query;
+END
+$$;
+
+-- near and similar_candidates differ in what they are given, and in the function of the index that they call. That of the
+-- first 32 ids is called by static statements, which are planned once per session. Parsing and planning a dynamic one
+-- takes a fifth of the time that a client waits for near.
 DO $do$
 DECLARE
-    calls text[] := ARRAY(SELECT simsql._render($sql$
+    with_cost constant text := 'SELECT s.fingerprint, s.distance, (' || simsql._cost(
+        '{"x": "(s.fingerprint # similar_candidates.fingerprint)", "plane_1": "planes[1]", "plane_2": "planes[2]",
+          "plane_4": "planes[3]", "plane_8": "planes[4]"}')
+        || ')::integer FROM simsql.';
+    parts jsonb;
+    calls text[];
+    span integer;
+BEGIN
+    FOREACH parts IN ARRAY ARRAY[
+        jsonb_build_object(
+            'name', 'near', 'parameters', 'fingerprint bigint, distance integer DEFAULT NULL',
+            'given', 'fingerprint, distance', 'again', 'near(%L, %L, %L, %L, %L)', 'result', 'SETOF simsql.match',
+            'columns', 'fingerprint bigint, distance integer', 'rows', 10, 'asked', ' := distance', 'variables', NULL,
+            'prepare', $sql$    IF (asked BETWEEN 0 AND 64) IS NOT TRUE THEN
+        asked := simsql._distance(distance, of_index);
+    END IF;$sql$,
+            'any_call', 'SELECT s.fingerprint, s.distance FROM simsql._search(index_id, fingerprint, asked, scope) AS s',
+            'calls', $sql$
         IF scope IS NULL THEN
             RETURN QUERY
             SELECT s.fingerprint, s.distance FROM simsql.search_{id}(fingerprint, asked) AS s;
         ELSE
             RETURN QUERY
             SELECT s.fingerprint, s.distance FROM simsql.search_{id}(fingerprint, asked, scope) AS s;
-        END IF;$sql$, jsonb_build_object('id', id)) FROM generate_series(1, 32) AS id ORDER BY id);
-    span integer := 1;
-BEGIN
-    -- A binary search for the id.
-    WHILE cardinality(calls) > 1 LOOP
-        calls := ARRAY(SELECT format(E'\n        IF index_id <= %s THEN%s\n        ELSE%s\n        END IF;',
-                                     (n - 1) * span + span, calls[n], calls[n + 1])
-                         FROM generate_series(1, cardinality(calls), 2) AS n ORDER BY n);
-        span := span * 2;
-    END LOOP;
-    EXECUTE simsql._render($create$
-CREATE OR REPLACE FUNCTION simsql.near(
-    table_name regclass, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
-    scope jsonb DEFAULT NULL)
-RETURNS SETOF simsql.match
-LANGUAGE plpgsql STABLE ROWS 10
+        END IF;$sql$),
+        jsonb_build_object(
+            'name', 'similar_candidates', 'parameters', 'query jsonb',
+            'given', 'query', 'again', 'similar_candidates(%L, %L, %L, %L)',
+            'result', 'TABLE (fingerprint bigint, distance integer, cost integer)',
+            'columns', 'fingerprint bigint, distance integer, cost integer', 'rows', 20, 'asked', NULL,
+            'variables', E'\n    planes bigint[];',
+            'prepare', $sql$    IF query IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT q.query, q.fingerprint, q.distance, q.planes INTO query, fingerprint, asked, planes
+      FROM simsql._read_query(index_id, query) AS q;$sql$,
+            'any_call', with_cost || '_search_similar(index_id, fingerprint, asked, scope, query) AS s ORDER BY 3, 2, 1',
+            'calls', E'\n        RETURN QUERY ' || with_cost
+                     || 'similar_{id}(fingerprint, asked, scope, query) AS s ORDER BY 3, 2, 1;')]
+    LOOP
+        calls := ARRAY(SELECT simsql._render(parts ->> 'calls', jsonb_build_object('id', id))
+                         FROM generate_series(1, 32) AS id ORDER BY id);
+        span := 1;
+        -- A binary search for the id.
+        WHILE cardinality(calls) > 1 LOOP
+            calls := ARRAY(SELECT format(E'\n        IF index_id <= %s THEN%s\n        ELSE%s\n        END IF;',
+                                         (n - 1) * span + span, calls[n], calls[n + 1])
+                             FROM generate_series(1, cardinality(calls), 2) AS n ORDER BY n);
+            span := span * 2;
+        END LOOP;
+        EXECUTE simsql._render($create$
+CREATE OR REPLACE FUNCTION simsql.{name}(
+    table_name regclass, {parameters}, column_name text DEFAULT NULL, scope jsonb DEFAULT NULL)
+RETURNS {result}
+LANGUAGE plpgsql STABLE ROWS {rows}
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
@@ -53,7 +98,7 @@ DECLARE
     scope_columns text[];
     stamp_id uuid;
     file oid;
-    asked integer := distance;
+    asked integer{asked};{variables}
     fits boolean;
     must_wait boolean := false;
     is_current constant boolean := simsql._is_current();
@@ -63,8 +108,8 @@ BEGIN
                (SELECT c.relfilenode FROM pg_class AS c WHERE c.oid = r.table_id AND NOT c.relhassubclass)
           INTO STRICT index_id, indexed_table, indexed_column, of_index, scope_columns, stamp_id, file
           FROM simsql.registry AS r
-         WHERE r.table_id = near.table_name
-           AND simsql._is_meant(r.column_name, r.is_default, near.column_name);
+         WHERE r.table_id = {name}.table_name
+           AND simsql._is_meant(r.column_name, r.is_default, {name}.column_name);
         PERFORM simsql._lock_at_once(indexed_table);
     EXCEPTION
         WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index(table_name, column_name);
@@ -72,7 +117,7 @@ BEGIN
             must_wait := NOT simsql._locks_at_once(table_name);
         WHEN undefined_table OR invalid_schema_name THEN
             IF index_id IS NULL THEN
-                PERFORM simsql._refuse_worker('near');
+                PERFORM simsql._refuse_worker({'name'});
             END IF;
             PERFORM simsql._index(table_name, indexed_column);  -- the table was dropped or renamed
     END;
@@ -80,9 +125,8 @@ BEGIN
                     AND simsql._takes_snapshots() AND simsql._is_rewritten(table_name)
     THEN
         RETURN QUERY
-        SELECT n.fingerprint, n.distance
-          FROM simsql._again(table_name, format('near(%L, %L, %L, %L, %L)', table_name::oid, fingerprint, distance,
-                                                column_name, scope)) AS n (fingerprint bigint, distance integer);
+        SELECT n.* FROM simsql._again(table_name, format({'again'}, table_name::oid, {given}, column_name, scope))
+                            AS n ({columns});
         RETURN;
     END IF;
     IF scope IS NOT NULL OR scope_columns <> '{}' THEN
@@ -94,18 +138,15 @@ BEGIN
             PERFORM simsql._index_in_scope(table_name, column_name, scope);
         END IF;
     END IF;
-    IF (asked BETWEEN 0 AND 64) IS NOT TRUE THEN
-        asked := simsql._distance(distance, of_index);
-    END IF;
+{prepare}
     -- Citus would set a savepoint on each worker for the block below. There, faults are looked for before.
     IF current_setting('citus.version', true) IS NOT NULL THEN
         PERFORM simsql._index(table_name, indexed_column);
-        RETURN QUERY SELECT s.fingerprint, s.distance FROM simsql._search(index_id, fingerprint, asked, scope) AS s;
+        RETURN QUERY {any_call};
     ELSE
         BEGIN
             IF index_id > 32 THEN
-                RETURN QUERY
-                SELECT s.fingerprint, s.distance FROM simsql._search(index_id, fingerprint, asked, scope) AS s;
+                RETURN QUERY {any_call};
             ELSE{calls}
             END IF;
         EXCEPTION
@@ -122,7 +163,8 @@ BEGIN
     END IF;
 END
 $$
-$create$, jsonb_build_object('calls', calls[1]));
+$create$, parts || jsonb_build_object('calls', calls[1]));
+    END LOOP;
 END
 $do$;
 

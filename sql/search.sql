@@ -236,7 +236,7 @@ $$;
 -- How many rows a directed search scans in the time of this number of probes: it reads them in the order of an index.
 CREATE OR REPLACE FUNCTION simsql._scan_below(probes text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN format('(%s * (%s))', (SELECT ceil(c.probe / c.scan_row / 2) FROM simsql._costs() AS c), probes);
+RETURN format('(%s * (%s))', (SELECT ceil(c.probe / c.scan_row / 2)::integer FROM simsql._costs() AS c), probes);
 
 -- Two generated functions per index, with the design and the names as constants. They run with the caller's
 -- privileges: the policy of the key tables and the privileges on the user's table decide who may search.
