@@ -6,6 +6,7 @@ import pytest
 from articles import create_articles, near
 from program import run, write_lines
 from psycopg import errors
+from similar import like_near
 from sqlalchemy import BigInteger, make_url, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
@@ -33,6 +34,7 @@ FINGERPRINTS = oracle.clustered(150, seed=24)
 TENANT = ", scope => '{\"tenant\": 1}'"
 SEARCHES = (
     "SELECT * FROM simsql.near({table}, {query}, 7{scope})",
+    f"SELECT * FROM simsql.similar_candidates({{table}}, {like_near('{query}', 7, '{table}')}{{scope}})",
     "SELECT * FROM simsql.near_many({table}, ARRAY[{query}, 5]::bigint[], 7{scope})",
     "SELECT id FROM simsql.near_rows(NULL::{name}, {query}, 7{scope}) ORDER BY id",
     "SELECT split_part(line, ',', 1) FROM simsql.explain_near({table}, {query}, 7{scope}) AS line LIMIT 1",

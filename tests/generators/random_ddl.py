@@ -19,6 +19,7 @@ from owner_statements import STATEMENTS, TAMPERING
 from psycopg import errors
 from roles import allow_indexes
 from servers import TEMPLATE, Server
+from similar import like_near
 
 WRITES = ("insert", "copy", "update", "delete", "rolled back", "replication role")
 ALL = [(kind, statement) for kind, statements in (STATEMENTS | TAMPERING).items() for statement in statements]
@@ -438,6 +439,13 @@ class Trial:
                     [(q, *match) for q in queries[:3] for match in oracle.near(fingerprints, q, within)],
                 ),
             }
+            query = like_near("q", "%(within)s", "%(table)s", "%(column)s")
+            searches["similar_candidates"] = (
+                "SELECT q, n.fingerprint, n.cost FROM unnest((%(queries)s)[1:3]) AS q,"
+                f" simsql.similar_candidates(%(table)s::regclass, {query}, {options}) AS n"
+                " WHERE n.distance <= %(within)s",
+                searches["near"][1],
+            )
             if whole:
                 searches["pairs"] = (
                     f"SELECT * FROM simsql.pairs(%(table)s::regclass, %(within)s, {options})",

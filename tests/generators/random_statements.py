@@ -20,6 +20,7 @@ from internals import key_tables
 from psycopg import errors
 from psycopg.pq import TransactionStatus
 from servers import Server
+from similar import like_near
 
 ACTIONS = ["CASCADE", "SET NULL", "SET DEFAULT", "NO ACTION"]
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
@@ -655,7 +656,7 @@ class World:
                     continue  # the smallest case has no such table
                 live = [row[0] for row in rows]
                 queries = live[-3:] + [value ^ 1 for value in live[:2]]
-                for search in ("near_many", "near"):
+                for search in ("near_many", "near", "similar_candidates"):
                     within = self.counts.checks % 3 * 2
                     found = self._search(session, search, table.name, column, queries, within, scope)
                     expected = sorted({(q, *m) for q in queries for m in oracle.near(live, q, within)})
@@ -699,6 +700,10 @@ class World:
         statement = {
             "near": "SELECT q, n.fingerprint, n.distance FROM unnest(%(queries)s::bigint[]) AS q,"
             f" simsql.near(%(table)s::regclass, q, %(within)s, {options}) AS n",
+            "similar_candidates": "SELECT q, n.fingerprint, n.cost FROM unnest(%(queries)s::bigint[]) AS q,"
+            " simsql.similar_candidates(%(table)s::regclass,"
+            f" {like_near('q', '%(within)s', '%(table)s', '%(column)s')}, {options}) AS n"
+            " WHERE n.distance <= %(within)s",
             "near_many": "SELECT * FROM"
             f" simsql.near_many(%(table)s::regclass, %(queries)s::bigint[], %(within)s, {options})",
         }[search]

@@ -17,6 +17,7 @@ import psycopg
 from attempts import Attempts, DifferenceError
 from internals import key_tables
 from servers import TEMPLATE, Server
+from similar import like_near
 from upgrades import RELEASED, upgrade
 
 from simsql.database import open_engine
@@ -25,6 +26,7 @@ READER, APP = "undone_reader", "undone_app"
 _F = "CREATE OR REPLACE FUNCTION w.f(bigint) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT $1 + {}::bigint'"
 _AS_F = "{alter} ALTER fp SET EXPRESSION AS (w.f(spare))"
 _BACK = "{alter} {fires} TRIGGER {trigger}"
+_SIMILAR = like_near("q", 1, "'w.t'", "'fp'")
 _NOTHING = "BEFORE INSERT ON {keys} FOR EACH ROW EXECUTE FUNCTION w.nothing()"
 
 # What stops keys, hides them or takes them away, and what takes that back.
@@ -497,6 +499,8 @@ class World:
         for search in (
             "SELECT q, n.fingerprint, n.distance FROM unnest(%(queries)s::bigint[]) AS q,"
             f" simsql.near('w.t', q, 1, column_name => 'fp'{scope}) AS n",
+            "SELECT q, n.fingerprint, n.cost FROM unnest(%(queries)s::bigint[]) AS q,"
+            f" simsql.similar_candidates('w.t', {_SIMILAR}, 'fp'{scope}) AS n WHERE n.distance <= 1",
             f"SELECT * FROM simsql.near_many('w.t', %(queries)s::bigint[], 1, column_name => 'fp'{scope})",
         ):
             try:

@@ -18,6 +18,7 @@ import oracle
 import psycopg
 from attempts import Attempts, DifferenceError
 from servers import Server
+from similar import like_near
 
 LEVELS = ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
 READER = "waiting_reader"
@@ -173,15 +174,19 @@ def _near_many(queries: int) -> Callable[[list[Any]], list[Any]]:
 
 
 _MORE = "column_name => 'fp', scope => {scope}"
+_SIMILAR = like_near(QUERY, 4, "'w.article'", "'fp'")
 SEARCHES = {
     "near": SearchOf(
         f"SELECT fingerprint, distance FROM simsql.near('w.article', {QUERY}, 4, {_MORE})",
         lambda rows: oracle.near(_prints(rows), QUERY, 4),
     ),
+    "similar_candidates": SearchOf(
+        f"SELECT fingerprint, cost FROM simsql.similar_candidates('w.article', {_SIMILAR}, {_MORE})",
+        lambda rows: oracle.near(_prints(rows), QUERY, 4),
+    ),
     "near_rows": SearchOf(
-        "SELECT t.fp, bit_count(t.fp::bit(64))::integer"
-        f" FROM simsql.near_rows(NULL::w.article, {QUERY}, 4, {_MORE}) AS t",
-        lambda rows: [(p, oracle.distance(p, QUERY)) for p in _prints(rows) if oracle.distance(p, QUERY) <= 4],
+        f"SELECT t.fp FROM simsql.near_rows(NULL::w.article, {QUERY}, 4, {_MORE}) AS t",
+        lambda rows: [(p,) for p in _prints(rows) if oracle.distance(p, QUERY) <= 4],
     ),
     "near_many of few": SearchOf(
         f"SELECT * FROM simsql.near_many('w.article', '{{0,1,2}}'::bigint[], 4, {_MORE})", _near_many(3)
@@ -216,6 +221,9 @@ SEARCHES = {
         lambda rows: oracle.near(_prints(rows), QUERY, 4)[:1],
     ),
     "explain_near": SearchOf(f"SELECT simsql.explain_near('w.article', {QUERY}, 4, {_MORE})", lambda rows: []),
+    "explain_similar": SearchOf(
+        f"SELECT simsql.explain_similar('w.article', {_SIMILAR}, {_MORE})", lambda rows: []
+    ),
 }
 # near_wide has its words in braces, which format() reads.
 for _name in ("near_wide", "near_wide of all"):
@@ -429,7 +437,7 @@ class Stage:
         if isinstance(found, psycopg.Error):
             self._judge_error(case, counts, found)
             return
-        if case.search == "explain_near":
+        if case.search.startswith("explain"):
             counts.results["a plan"] += 1
             return
         search = SEARCHES[case.search]

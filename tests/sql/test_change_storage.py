@@ -15,6 +15,7 @@ from program import wait_until
 from psycopg import errors
 from roles import allow_indexes
 from sessions import ONE_SNAPSHOT, begin, blocked, started
+from similar import like_near
 from upkeep import problems
 
 from simsql.database import change_storage
@@ -239,7 +240,12 @@ def changing(connection):
 
 
 @pytest.mark.parametrize(
-    "search", ["near('article', 5, 3)", "near_many('article', ARRAY(SELECT generate_series(1, 20)))"]
+    "search",
+    [
+        "near('article', 5, 3)",
+        f"similar_candidates('article', {like_near(5, 3)})",
+        "near_many('article', ARRAY(SELECT generate_series(1, 20)))",
+    ],
 )
 def test_a_search_that_waits_for_a_change_finds_the_rows(connection, connect, search):
     create_table(connection, range(20))

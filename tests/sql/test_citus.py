@@ -19,6 +19,7 @@ from partitions import (
 )
 from psycopg import errors, sql
 from sessions import blocked
+from similar import like_near
 from upkeep import problems
 
 import simsql.database
@@ -133,6 +134,11 @@ def test_each_shard_is_read_by_its_b_trees(connection):
     assert plan.count("BitmapOr") == 4, plan
     scan = r"Bitmap Index Scan on simsql_1_\d_\d+ .*\n +Index Cond: \(\(fingerprint & .*\) = "
     assert len(re.findall(scan, plan)) == 16, plan
+    query = like_near(0, 3, column="'fingerprint'")
+    rows = connection.execute(f"SELECT simsql.explain_similar('article', {query}, 'fingerprint')")
+    plan = "\n".join(line for (line,) in rows)
+    assert plan.startswith("strategy: probes, ranges: 4,")
+    assert (plan.count("Task Count: 4"), plan.count("BitmapOr"), len(re.findall(scan, plan))) == (1, 4, 16), plan
     plan = plan_of(connection, 3, """, 'copy', '{"tenant": 5}'""")
     assert "Task Count: 1\n" in plan
     scan = r"Bitmap Index Scan on simsql_2_\d_\d+ .*\n +Index Cond: \(\(tenant = .*\) AND \(\(copy & .*\) = "
@@ -158,6 +164,7 @@ def test_a_table_that_is_distributed_later(connection):
     assert connection.execute("SELECT state FROM simsql.indexes").fetchone() == ("table distributed",)
     assert problems(connection) == {
         *{("function altered", "simsql.scan_1"), ("function altered", "simsql.search_1")},
+        ("function altered", "simsql.similar_1"),
         ("table distributed", "public.article"),
     }
     connection.execute("SELECT * FROM simsql.repair('article')")
@@ -347,7 +354,13 @@ def test_a_role_searches_the_columns_that_it_can_read(connection, connect, new_r
     create_index(connection)
     role = new_role()
     session = connect(role)
-    for call in ("near('article', 12345678, 0)", "near_rows(NULL::article, 0, 3)", "claim('article', 0, 3)"):
+    similar = f"similar_candidates('article', {like_near(12345678, 3)})"
+    for call in (
+        "near('article', 12345678, 0)",
+        similar,
+        "near_rows(NULL::article, 0, 3)",
+        "claim('article', 0, 3)",
+    ):
         with pytest.raises(errors.InsufficientPrivilege):
             session.execute(f"SELECT * FROM simsql.{call}")
     connection.execute(f"GRANT SELECT (fingerprint) ON article TO {role}")
@@ -356,7 +369,7 @@ def test_a_role_searches_the_columns_that_it_can_read(connection, connect, new_r
     with pytest.raises(errors.InsufficientPrivilege):
         session.execute("SELECT * FROM simsql.near_rows(NULL::article, 0, 3)")
     connection.execute("ALTER TABLE article ENABLE ROW LEVEL SECURITY")
-    for call in ("near('article', 0, 3)", "near_many('article', '{0}', 3)", "pairs('article', 3)"):
+    for call in ("near('article', 0, 3)", similar, "near_many('article', '{0}', 3)", "pairs('article', 3)"):
         with pytest.raises(errors.ObjectNotInPrerequisiteState, match=f"applies to role {role}"):
             session.execute(f"SELECT * FROM simsql.{call}")
     # Others can search the index, so it has no fault.
@@ -408,6 +421,7 @@ def test_a_worker_refuses(connection, server):
         assert worker.execute("SELECT count(*) FROM article").fetchone() == (len(FINGERPRINTS),)
         for call in (
             "near('article', 0, 3)",
+            "similar_candidates('article', '{}')",
             "claim('article', 0, 3)",
             "near_rows(NULL::article, 0, 3)",
             "near_many('article', ARRAY[0], 3)",

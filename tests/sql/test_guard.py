@@ -6,10 +6,12 @@ import pytest
 from articles import missing_keys, near
 from psycopg import Connection, Error, errors
 from sessions import blocked
+from similar import like_near
 from upkeep import problems
 
 pytestmark = pytest.mark.oldest_version
 
+BOB = "'bob.article'"
 CALLS = [
     "CALL simsql.vacuum('bob.article')",
     "SELECT * FROM simsql.pairs('bob.article', 3{scope})",
@@ -23,6 +25,10 @@ CALLS = [
     "SELECT * FROM simsql.near_wide('bob.article', ARRAY[1], 40, ARRAY['fingerprint']{scope})",
     "SELECT * FROM simsql.claim('bob.article', 1{scope})",
     "SELECT * FROM simsql.explain_near('bob.article', 1, 3{scope})",
+    *(
+        f"SELECT * FROM simsql.{search}('bob.article', {like_near(1, 3, BOB)}{{scope}})"
+        for search in ("similar_candidates", "explain_similar")
+    ),
     "SELECT simsql._packed_pieces('bob.article', 'fingerprint', 100{scope})",
     "SELECT * FROM simsql._keys_of_rows('bob.article', ARRAY[1, 2], 'fingerprint'{scope_or_null})",
     "SELECT simsql.superfluous_keys('bob.article')",

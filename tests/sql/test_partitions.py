@@ -21,6 +21,7 @@ from partitions import (
     searches_are_exact,
 )
 from psycopg import errors
+from similar import like_near
 from upkeep import problems
 
 import simsql.database
@@ -85,6 +86,7 @@ def test_partitions_come_and_go(articles):
     "call",
     [
         "near('article', 0, 1)",
+        f"similar_candidates('article', {like_near(0, 3)})",
         "near_many('article', ARRAY(SELECT generate_series(0, 30)), 0)",
         "pairs('article', 1)",
     ],

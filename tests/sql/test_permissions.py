@@ -9,6 +9,7 @@ from documentation import REPOSITORY, rows_of_table
 from internals import begin_build
 from program import run
 from psycopg import errors
+from similar import like_near
 from upgrades import bare
 
 from simsql.database.install import schema_sql
@@ -25,6 +26,8 @@ USES = {
     "simsql.near_many": "SELECT * FROM simsql.near_many('article', ARRAY[1]::bigint[])",
     "simsql.near_wide": "SELECT * FROM simsql.near_wide('article', ARRAY[1]::bigint[], 3, '{fingerprint}')",
     "simsql.explain_near": "SELECT * FROM simsql.explain_near('article', 1)",
+    "simsql.similar_candidates": f"SELECT * FROM simsql.similar_candidates('article', {like_near(1, 3)})",
+    "simsql.explain_similar": f"SELECT * FROM simsql.explain_similar('article', {like_near(1, 3)})",
     "simsql.pairs": "SELECT * FROM simsql.pairs('article')",
     "simsql.clusters": "SELECT * FROM simsql.clusters('article')",
     "simsql.verify": "SELECT * FROM simsql.verify('article')",
@@ -98,7 +101,7 @@ class Workplace:
             self.connection.execute("ALTER TABLE article OWNER TO postgres")
             self.connection.execute(f"REVOKE ALL ON article, simsql.registry FROM {self.role}")
             self.connection.execute(f"REVOKE ALL ON SCHEMA simsql FROM {self.role}")
-        elif not re.search(r"create_index|build", statement):
+        elif not re.search(r"simsql\.(create_index|build)", statement):
             create_index(self.connection)
         if "drop_clear_on_change" in statement:
             self.connection.execute(USES["simsql.clear_on_change"])

@@ -6,11 +6,15 @@ from articles import create_articles, near
 from claims import CENTRE, claim
 from psycopg import errors
 from sessions import ONE_SNAPSHOT, blocked
+from similar import like_near
 
 SEARCHES = {
     "near": lambda connection: near(connection, CENTRE, 3),
     "near_rows": lambda connection: connection.execute(
         "SELECT fingerprint FROM simsql.near_rows(NULL::article, %s, 3)", [CENTRE]
+    ).fetchall(),
+    "similar_candidates": lambda connection: connection.execute(
+        f"SELECT * FROM simsql.similar_candidates('article', {like_near(CENTRE, 3)})"
     ).fetchall(),
     "claim": lambda connection: claim(connection, CENTRE),
     "near_many": lambda connection: connection.execute(
@@ -25,6 +29,9 @@ SEARCHES = {
     ).fetchall(),
     "documents": lambda connection: connection.execute(
         "SELECT * FROM simsql._near_documents('article', %s, 3, NULL, NULL)", [CENTRE]
+    ).fetchall(),
+    "documents of similar texts": lambda connection: connection.execute(
+        f"SELECT * FROM simsql._similar_documents('article', {like_near(CENTRE, 3)}, NULL, NULL)"
     ).fetchall(),
     "pairs": lambda connection: connection.execute("SELECT * FROM simsql.pairs('article', 3)").fetchall(),
     "clusters": lambda connection: connection.execute("SELECT * FROM simsql.clusters('article', 3)").fetchall(),

@@ -4,12 +4,17 @@ import pytest
 from articles import create_index, create_table, missing_keys, near
 from psycopg import errors
 from roles import allow_indexes
+from similar import like_near
 
 pytestmark = pytest.mark.oldest_version
 
 # What a role sees of a table with the fingerprints 1 and 3, if it may.
 SEARCHES = {
     "near": ("SELECT fingerprint FROM simsql.near('article', 1, 3)", [(1,), (3,)]),
+    "similar_candidates": (
+        f"SELECT fingerprint FROM simsql.similar_candidates('article', {like_near(1, 3)})",
+        [(1,), (3,)],
+    ),
     "near_rows": ("SELECT id FROM simsql.near_rows(NULL::article, 1, 3)", [(1,), (2,)]),
     "near_wide": (
         "SELECT fingerprint[1] FROM simsql.near_wide('article', '{1}', 3, '{fingerprint}')",
@@ -38,7 +43,7 @@ def test_update_of_the_column_is_all_that_an_updater_needs(articles, role, guest
     assert missing_keys(articles) == []
 
 
-@pytest.mark.parametrize("name", ["near", "near_wide", "pairs", "clusters"])
+@pytest.mark.parametrize("name", ["near", "similar_candidates", "near_wide", "pairs", "clusters"])
 def test_select_on_the_column_is_enough_where_no_rows_are_shown(articles, role, guest, name):
     search, expected = SEARCHES[name]
     articles.execute(f"GRANT SELECT (fingerprint) ON article TO {role}")
@@ -128,9 +133,8 @@ def test_row_level_security_hides_the_fingerprints_of_hidden_rows(articles, role
     articles.execute(f"GRANT SELECT ON article TO {role}")
     articles.execute("ALTER TABLE article ENABLE ROW LEVEL SECURITY")
     articles.execute("CREATE POLICY mine ON article USING (id <> 1)")
-    visible = {"near": [(3,)], "near_rows": [(2,)], "near_wide": [(3,)], "pairs": [], "clusters": []}
-    name = next(name for name, (statement, _) in SEARCHES.items() if statement == search)
-    assert guest.execute(search).fetchall() == visible[name]
+    visible = {SEARCHES["near_rows"][0]: [(2,)], SEARCHES["pairs"][0]: [], SEARCHES["clusters"][0]: []}
+    assert guest.execute(search).fetchall() == visible.get(search, [(3,)])
     assert articles.execute(search).fetchall() == expected
 
 

@@ -6,6 +6,7 @@ import re
 import pytest
 from internals import begin_build, build_batch
 from psycopg import errors, sql
+from similar import like_near
 from sqlalchemy.exc import OperationalError
 from upkeep import problems
 
@@ -30,6 +31,8 @@ TYPES = {
 }
 CALLS = {
     "near": "SELECT fingerprint FROM simsql.near('article', 0, {within}, scope => {scope})",
+    "similar_candidates": "SELECT fingerprint FROM simsql.similar_candidates('article',"
+    f" {like_near(0, '{within}')}, scope => {{scope}})",
     "near_rows": "SELECT print FROM simsql.near_rows(NULL::article, 0, {within}, scope => {scope})",
     "near_many": "SELECT fingerprint FROM simsql.near_many('article', ARRAY(SELECT generate_series(0, 99)),"
     " {within}, scope => {scope}) WHERE query = 0",

@@ -9,6 +9,7 @@ import json
 import pytest
 from internals import begin_build, build_batch, set_batch_size
 from psycopg import errors
+from similar import like_near
 
 ROWS = [(number, f"2026-0{1 + number % 2}-11", number % 3 and 'it\'s \\ "%s"', number * 5) for number in range(40)]
 QUERIES = list(range(0, 60, 3))
@@ -35,6 +36,8 @@ EXCLUDED = [
 FUNCTIONS = {
     "near": "SELECT fingerprint, distance FROM unnest({queries}) AS q, simsql.near({table}, q, 7, {scope})",
     "scan": "SELECT count(*) FROM simsql.near({table}, 0, 40, {scope})",
+    "similar_candidates": "SELECT s.fingerprint, s.cost FROM unnest({queries}) AS q,"
+    f" simsql.similar_candidates({{table}}, {like_near('q', 7, '{table}')}, {{scope}}) AS s",
     "near_rows": "SELECT id FROM simsql.near_rows(NULL::public.{name}, 0, 7, {scope})",
     "near_many": "SELECT query, fingerprint FROM simsql.near_many({table}, {queries}, 5, {scope}) ORDER BY 1, 2",
     "near_wide": "SELECT f.* FROM simsql.near_wide({table}, ARRAY[0], 7, ARRAY['fingerprint'], {scope}) AS f",
@@ -42,6 +45,8 @@ FUNCTIONS = {
     "clusters": "SELECT cluster, fingerprint FROM simsql.clusters({table}, 2, {scope})",
     "claim": "SELECT fingerprint FROM simsql.claim({table}, 3, 5, {scope})",
     "explain_near": "SELECT count(*) FROM simsql.explain_near({table}, 0, 7, {scope}) AS l WHERE l ~ '^strategy'",
+    "explain_similar": "SELECT count(*) FROM simsql.explain_similar({table},"
+    f" {like_near(0, 7, '{table}')}, {{scope}}) AS l WHERE l ~ '^strategy'",
     "verify": "SELECT problem, object FROM simsql.verify({table})",
     "indexes": "SELECT scope, state, column_name FROM simsql.indexes WHERE table_name = {table}",
     "superfluous_keys": "SELECT simsql.superfluous_keys({table})",

@@ -7,6 +7,7 @@ import pytest
 from articles import create_articles, create_index, near
 from psycopg import errors
 from replication import rows_of
+from similar import like_near
 
 pytestmark = [
     pytest.mark.every_version,
@@ -129,6 +130,8 @@ UNFIT = {
 
 SEARCHES = {
     "near": "SELECT * FROM simsql.near(%s::regclass, 5)",
+    "similar_candidates": "WITH given AS (SELECT %s::regclass AS t) SELECT s.* FROM given,"
+    f" simsql.similar_candidates(t, {like_near(5, 3, 't')}) AS s",
     "near_many": "SELECT * FROM simsql.near_many(%s::regclass, '{5}')",
     "near_many of many": "SELECT * FROM simsql.near_many(%s::regclass, ARRAY(SELECT generate_series(1, 20)))",
     "near_wide": "SELECT * FROM simsql.near_wide(%s::regclass, '{5}', 3, '{fingerprint}')",

@@ -1,11 +1,16 @@
 """A table of fingerprints with a simhash index, and a look at what the index holds."""
 
+import re
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import oracle
 import psycopg
+import pytest
 from internals import key_tables
 from psycopg import sql
+from psycopg.pq import TransactionStatus
+from similar import like_near
 
 # (blocks, lead, inner blocks): one and several lead blocks, equal and unequal blocks, nested, most tables.
 Layout = tuple[int, int, int]
@@ -63,8 +68,39 @@ def near(
     table: str = "article",
     column: str | None = None,
 ) -> list[tuple[int, int]]:
-    statement = "SELECT fingerprint, distance FROM simsql.near(%s::regclass, %s::bigint, %s::integer, %s)"
-    return connection.execute(statement, [table, query, within, column]).fetchall()
+    """What near finds. A query in which each bit costs 1 has to find the same, or to fail likewise."""
+    values = {"query": query, "within": within, "table": table, "column": column}
+    statement = "SELECT fingerprint, distance FROM simsql.near({}::regclass, {}::bigint, {}::integer, {})"
+    given = [f"%({name})s" for name in ("table", "query", "within", "column")]
+    try:
+        found = connection.execute(statement.format(*given), values).fetchall()
+    except psycopg.Error as error:
+        if _has_similar(connection, values):
+            with pytest.raises(type(error), match=re.escape(error.diag.message_primary or "")):
+                _similar_like_near(connection, values)
+        raise
+    if _has_similar(connection, values):
+        assert _similar_like_near(connection, values) == [(*match, match[1]) for match in found]
+    return found
+
+
+def _has_similar(connection: object, values: dict[str, Any]) -> bool:
+    if not isinstance(connection, psycopg.Connection) or values["query"] is None or (values["within"] or 0) > 7:
+        return False
+    if connection.info.transaction_status == TransactionStatus.INERROR:
+        return False
+    # Version 0.2.0 has no such search.
+    return connection.execute("SELECT to_regproc('simsql.similar_candidates') IS NOT NULL").fetchone()[0]
+
+
+def _similar_like_near(connection: psycopg.Connection, values: dict[str, Any]) -> list[tuple[int, int, int]]:
+    query = like_near("%(query)s::bigint", "coalesce(%(within)s::integer, r.distance)", "%(table)s", "%(column)s")
+    # It also finds everything within the exact distance.
+    statement = (
+        f"SELECT * FROM simsql.similar_candidates(%(table)s::regclass, {query}, %(column)s)"
+        " WHERE %(within)s::integer IS NULL OR distance <= %(within)s::integer"
+    )
+    return connection.execute(statement, values).fetchall()
 
 
 def fingerprints_of(connection: psycopg.Connection) -> list[int | None]:

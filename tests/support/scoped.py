@@ -6,6 +6,7 @@ from uuid import UUID
 import oracle
 from articles import missing_keys
 from psycopg import sql
+from similar import like_near
 
 UNIQUE = [UUID(int=1), UUID("ffffffff-0000-4000-8000-00000000abcd")]
 # Names that are called like simsql's own or break what is quoted once too often or not at all.
@@ -16,7 +17,7 @@ COLUMNS = {
     "fp": ("varchar(4)", ["x", "X", "xyzz"]),
 }
 RENAMED = r"column tenant of public\.article was renamed or dropped"
-SEARCHES = ["near", "near_many", "pairs", "clusters"]
+SEARCHES = ["near", "similar_candidates", "near_many", "pairs", "clusters"]
 
 
 def create_scoped(
@@ -65,6 +66,13 @@ def search(connection, function, scope, within, queries=(0,)):
             " simsql.near('article', q, %s, scope => %s::jsonb) AS n"
         )
         arguments = [list(queries), within, value]
+    elif function == "similar_candidates":
+        statement = (
+            "SELECT q, n.fingerprint, n.distance FROM unnest(%s::bigint[]) AS q,"
+            f" simsql.similar_candidates('article', {like_near('q', within)}, scope => %s::jsonb) AS n"
+            " WHERE n.distance <= %s"
+        )
+        arguments = [list(queries), value, within]
     elif function == "near_many":
         statement = "SELECT * FROM simsql.near_many('article', %s::bigint[], %s, scope => %s::jsonb)"
         arguments = [list(queries), within, value]
@@ -75,7 +83,7 @@ def search(connection, function, scope, within, queries=(0,)):
 
 
 def expected(function, fingerprints, within, queries=(0,)):
-    if function in ("near", "near_many"):
+    if function in ("near", "similar_candidates", "near_many"):
         return sorted((q, *found) for q in set(queries) for found in oracle.near(fingerprints, q, within))
     return (oracle.pairs if function == "pairs" else oracle.clusters)(fingerprints, within)
 

@@ -22,6 +22,25 @@ def make_query(
     return SimilarQuery(fingerprint % 2**64, RECIPE, layout, probes).json
 
 
+def like_near(fingerprint: object, within: object, table: str = "'article'", column: str = "NULL") -> str:
+    """The query, in SQL, that finds what near finds within 7 bits, and always what is within the exact distance.
+
+    The cost is the distance. The arguments are SQL.
+    """
+    return f"""(
+    SELECT jsonb_build_object(
+           'simsql_query', 1, 'recipe', r.recipe, 'design', jsonb_build_array(r.blocks, r.lead, r.inner_blocks),
+           'fingerprint', {fingerprint}, 'planes', '[-1, 0, 0, 0]'::jsonb, 'screen', 64, 'cost', {within}, 'flips',
+           (SELECT jsonb_agg(ARRAY(
+                   SELECT (f >> (64 - p.prefix)) & ~(-1::bigint << p.prefix)
+                     FROM unnest(simsql._flips(-1::bigint << (64 - p.prefix), greatest(0, simsql._radius(
+                            r.blocks, r.lead, r.inner_blocks, p.number, least(7, {within}))))) AS f)::text
+                             ORDER BY p.number)
+              FROM simsql._permutations(r.blocks, r.lead, r.inner_blocks) AS p))
+      FROM simsql.registry AS r
+     WHERE r.table_id = {table}::regclass AND simsql._is_meant(r.column_name, r.is_default, {column}) LIMIT 1)"""
+
+
 def expected_candidates(
     fingerprints: Collection[int | None], query: str, *, probing: bool = True
 ) -> list[tuple[int, int, int]]:

@@ -1,5 +1,6 @@
 """What a trial has to notice within seconds: indexes and rows that are broken on purpose."""
 
+import re
 from collections.abc import Callable
 
 import psycopg
@@ -58,6 +59,12 @@ def _find_more(connection: psycopg.Connection) -> None:
     _wrap_near(connection, "TABLE found UNION ALL (TABLE found LIMIT 1)")
 
 
+def _find_dead_rows(connection: psycopg.Connection) -> None:
+    """Let searches for similar texts find keys whose rows are gone."""
+    (similar,) = connection.execute("SELECT pg_get_functiondef('simsql.similar_1'::regproc)").fetchone() or ("",)
+    connection.execute(re.sub(r" CROSS JOIN LATERAL \(SELECT FROM ONLY [^()]*\) AS live", "", similar))
+
+
 def _wrap_near(connection: psycopg.Connection, statement: str) -> None:
     (near,) = connection.execute("SELECT pg_get_functiondef('simsql.near'::regproc)").fetchone() or ("",)
     connection.execute(near.replace("simsql.near(", "simsql.near_all(").replace(" near.", " near_all."))
@@ -79,8 +86,8 @@ def _lose_rows(connection: psycopg.Connection) -> None:
 def _forget_claims(connection: psycopg.Connection) -> None:
     """Let claims not see each other within one statement."""
     (claim,) = connection.execute("SELECT pg_get_functiondef('simsql.claim'::regproc)").fetchone() or ("",)
-    assert "IF claimed[1] = statement" in claim
-    connection.execute(claim.replace("IF claimed[1] = statement", "IF false"))
+    assert "IF claimed IS NOT NULL" in claim
+    connection.execute(claim.replace("IF claimed IS NOT NULL", "IF false"))
 
 
 # What they break: the index 1, which is that of the table `ordinary`, and claims.
@@ -92,6 +99,7 @@ SABOTAGES: dict[str, Callable[[psycopg.Connection], None]] = {
     "greedy-vacuum": _keep_no_equal_keys,
     "missing-matches": _find_less,
     "repeated-matches": _find_more,
+    "dead-rows": _find_dead_rows,
     "lost-rows": _lose_rows,
     "forgotten-claims": _forget_claims,
 }

@@ -9,6 +9,7 @@ import numpy as np
 import psycopg
 from internals import near_many_strategy
 from numpy.random import default_rng  # numpy itself imports it late, which threads must not do at once
+from similar import like_near
 from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Table, Text, create_engine, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
@@ -51,6 +52,19 @@ WAYS = {
     "near": Way(
         _each(
             f"simsql.near({_CALL.format('q.f')}) WITH ORDINALITY AS r (fingerprint, distance, n)",
+            _MATCH,
+            " ORDER BY q.n, r.n",
+        ),
+        3,
+        40,
+        is_ordered=True,
+    ),
+    # It also finds what is within the exact distance.
+    "similar_candidates": Way(
+        _each(
+            f"simsql.similar_candidates(%(table)s, {like_near('q.f', '%(within)s', '%(table)s')},"
+            " scope => %(scope)s::jsonb) WITH ORDINALITY AS r (fingerprint, distance, cost, n)"
+            " WHERE r.distance <= %(within)s AND r.distance = r.cost",
             _MATCH,
             " ORDER BY q.n, r.n",
         ),
@@ -141,12 +155,14 @@ class Searcher:
         asked = self._ask(connection, chance, kind)
         rows = self._read(connection, kind)
         values = asked.mine(rows)[:, 1]
-        if one_snapshot and (is_quiet or kind.name != "inherited") and chance.random() < 0.1:
-            self._compare_whole(connection, chance.choice(sorted(_WHOLE)), asked, values)
+        if one_snapshot and chance.random() < 0.1:
+            self._compare_whole(connection, chance.choice(sorted(_WHOLE)), asked, rows)
             return
         # The queries of the whole table are those that were read before.
         name = chance.choice(sorted(WAYS) if one_snapshot and queries >= WHOLE else _FEW)
         way = WAYS[name]
+        if name == "similar_candidates":
+            asked = asked._replace(within=min(asked.within, 7))
         wanted = np.unique(rows[:, 3])
         if way.queries or not len(wanted):
             wanted = make_queries(chance, values, min(queries, way.queries or queries))
@@ -243,21 +259,22 @@ class Searcher:
         return Group(strategy, asked.storage, _describe(asked.kind))
 
     def _has_changed(self, connection: psycopg.Connection, kind: Kind, rows: Lines) -> bool:
-        """Whether a child has joined or left the table. PostgreSQL then shows other rows to the same snapshot."""
-        if kind.name != "inherited" or np.array_equal(
-            matrix.sort(rows), matrix.sort(self._read(connection, kind))
-        ):
+        """Whether a part has joined or left the table. PostgreSQL then shows other rows to the same snapshot."""
+        if not kind.volatile or np.array_equal(matrix.sort(rows), matrix.sort(self._read(connection, kind))):
             return False
-        self._tally.add(self._tally.retried, "searches while a child joined or left")
+        self._tally.add(self._tally.retried, "searches while a part joined or left")
         return True
 
-    def _compare_whole(self, connection: psycopg.Connection, what: str, asked: _Asked, values: Lines) -> None:
+    def _compare_whole(self, connection: psycopg.Connection, what: str, asked: _Asked, rows: Lines) -> None:
+        values = asked.mine(rows)[:, 1]
         asked = asked._replace(within=min(asked.within, 7))
         parameters = {"table": asked.kind.name, "within": asked.within, "scope": asked.json}
         statement = _WHOLE[what].format("%(table)s, %(within)s, scope => %(scope)s::jsonb")
         lines = connection.execute(statement, parameters).fetchall()
         near = matrix.pairs(values, asked.within)
         expected = near if what == "pairs" else matrix.clusters(values, near)
+        if self._has_changed(connection, asked.kind, rows):
+            return
         found = matrix.sort(np.array(lines, dtype=np.int64).reshape(len(lines), expected.shape[1]))
         self._tally.searched(
             what, Group("whole table", asked.storage, _describe(asked.kind)), 1, int(len(near) > 0)
