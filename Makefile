@@ -39,7 +39,7 @@ $(READY): pyproject.toml
 		{ echo "simsql needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[embedded]' --group test --group lint --group docs
+	$(BIN)/python -m pip install --quiet --editable '.[cli,embedded]' --group test --group lint --group docs
 	@touch $@
 
 # Licences and metadata, which holds the documentation, of the packages that were installed just now: real
@@ -77,7 +77,7 @@ $(OLDEST)/.ready: pyproject.toml tests/oldest.py
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(OLDEST)/bin/python tests/oldest.py > $(OLDEST)/constraints.txt
-	$(OLDEST)/bin/python -m pip install --quiet --editable '.[embedded,django]' --group test --constraint $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --editable '.[cli,embedded,django]' --group test --constraint $(OLDEST)/constraints.txt
 	@touch $@
 
 test-oldest: $(OLDEST)/.ready ## run the tests of models, migrations, commands and numbers with the lowest versions that are allowed
@@ -93,7 +93,7 @@ reliability: $(READY) ## run the tests of faults, slow ones too, and write docs/
 $(ENGINES)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(ENGINES)/bin/python -m pip install --quiet --editable '.[embedded]' --group test --group engines
+	$(ENGINES)/bin/python -m pip install --quiet --editable '.[cli,embedded]' --group test --group engines
 	@touch $@
 
 # PySpark takes 450 MB, and a Java that is not installed here.
@@ -174,7 +174,7 @@ pictures: $(READY) ## draw the pictures of how simsql works into docs/images
 	$(BIN)/python -m benchmarks.diagrams
 
 $(BENCH_READY): $(READY)
-	$(BIN)/python -m pip install --quiet --editable '.[embedded,bench]'
+	$(BIN)/python -m pip install --quiet --editable '.[cli,embedded,bench]'
 	@touch $@
 
 bench: $(BENCH_READY) ## measure simsql and its peers side by side: make bench ROWS=10000000

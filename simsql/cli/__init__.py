@@ -6,8 +6,12 @@ SIGHUP.
 
 import gc
 import sys
+from importlib.util import find_spec
 
 from simsql.cli import _process
+
+# Packages of the extra. Some of them are only imported in the middle of a run.
+_NEEDED = ["charset_normalizer", "jinja2", "rich", "typer", *["backports.zstd"] * (sys.version_info < (3, 14))]
 
 
 def main() -> None:
@@ -20,6 +24,10 @@ def main() -> None:
 
 
 def _run_app() -> int:
+    missing = [name for name in _NEEDED if find_spec(name.partition(".")[0]) is None]
+    if missing:
+        _process.complain(f"error: the command line needs the extra cli: pip install {' '.join(missing)}")
+        return 1
     # Imported here, where Ctrl-C is caught, because it takes a tenth of a second or more.
     from simsql.cli._app import run_app  # noqa: PLC0415
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from simsql.database.bigint import from_bigint, to_bigint
     from simsql.database.connect import open_engine
     from simsql.database.index import (
         alter_index,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from simsql.database.load import load_rows
     from simsql.database.search_index import SearchIndex
     from simsql.database.similar import RecallWarning
-    from simsql.database.transfer import from_bigint, to_bigint
     from simsql.database.unique import Decision, NewDocument, load_unique
     from simsql.database.wide import near_wide
 
@@ -59,7 +59,7 @@ _MODULES = {
     "load_rows": "load",
     "RecallWarning": "similar",
     "SearchIndex": "search_index",
-    **dict.fromkeys(("from_bigint", "to_bigint"), "transfer"),
+    **dict.fromkeys(("from_bigint", "to_bigint"), "bigint"),
     **dict.fromkeys(("Decision", "NewDocument", "load_unique"), "unique"),
     "near_wide": "wide",
 }
@@ -69,7 +69,14 @@ if not TYPE_CHECKING:  # a type checker would take every name for one that exist
     def __getattr__(name: str) -> Any:
         """Import a name at its first use: what needs no database starts without SQLAlchemy and psycopg."""
         if name in _MODULES:
-            return getattr(import_module(f"simsql.database.{_MODULES[name]}"), name)
+            try:
+                return getattr(import_module(f"simsql.database.{_MODULES[name]}"), name)
+            except ImportError as error:
+                if "pq wrapper" not in str(error):
+                    raise
+                raise ImportError(
+                    "psycopg finds no libpq: pip install 'psycopg[binary]'", name="psycopg"
+                ) from None
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:

@@ -15,9 +15,10 @@ from psycopg import sql
 from psycopg.rows import dict_row
 from sqlalchemy import Connection
 
+from simsql.database.bigint import to_bigint
 from simsql.database.index import Finding, Report
 from simsql.database.load import Target
-from simsql.database.transfer import raw_connection, to_bigint
+from simsql.database.transfer import raw_connection
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, simhash_parts, sketch
 

@@ -3,12 +3,10 @@
 import math
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import psycopg
 from psycopg import pq
-from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from simsql.errors import UsageError
@@ -56,9 +54,6 @@ _WRONG_NAMES = (
     psycopg.errors.DatatypeMismatch,
     psycopg.errors.WrongObjectType,
 )
-
-READ_COMMITTED = {"isolation_level": "READ COMMITTED"}
-"""Execution options of a connection that commits as it goes."""
 
 
 def open_engine(database: str | URL, *, prepare: bool = True) -> Engine:
@@ -183,48 +178,3 @@ def one_line(error: PostgresqlError, install: str = "simsql install") -> str:
     elif isinstance(original, psycopg.errors.InvalidName):
         hint = "Put a name with spaces or capital letters into double quotes, within the quotes of the shell"
     return re.sub(r"\s+", " ", f"{message}. {hint}" if hint else message).strip()
-
-
-@contextmanager
-def begin(engine_or_connection: Engine | Connection, **options: Any) -> Iterator[Connection]:
-    """Yield the connection, in whatever transaction it is, or one of the engine in a transaction of its own.
-
-    The connection of an engine has these execution options.
-    """
-    bind = check_bind(engine_or_connection)
-    if isinstance(bind, Connection):
-        yield bind
-        return
-    with bind.connect().execution_options(**options) as connection, connection.begin():
-        yield connection
-
-
-def check_bind(engine_or_connection: Engine | Connection) -> Engine | Connection:
-    """Return an engine or a connection. Raises UsageError for anything else, such as a URL or a session."""
-    if isinstance(engine_or_connection, Engine | Connection):
-        return engine_or_connection
-    kind = type(engine_or_connection).__name__
-    advice = {
-        "str": ": open_engine makes an engine of a URL",
-        "URL": ": open_engine makes an engine of a URL",
-        "Session": ": pass session.connection()",
-    }
-    raise UsageError(
-        f"pass an Engine or a Connection of SQLAlchemy, not a value of type {kind}{advice.get(kind, '')}"
-    )
-
-
-def check_connection(connection: Connection, function: str) -> None:
-    """Raise UsageError for anything but a connection: the function works in its transaction."""
-    if isinstance(check_bind(connection), Engine):
-        raise UsageError(
-            f"{function} works in a transaction of yours: pass a Connection, as from engine.begin(), not an Engine"
-        )
-
-
-def check_engine(engine: Engine | Connection, function: str) -> Engine:
-    """Return the engine for a function that commits. Raises UsageError for anything else."""
-    engine = check_bind(engine)
-    if isinstance(engine, Connection):
-        raise UsageError(f"{function} commits as it works: pass an Engine, not a Connection")
-    return engine

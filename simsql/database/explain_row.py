@@ -6,11 +6,12 @@ from typing import Any
 from psycopg import sql
 from sqlalchemy import Connection, text
 
+from simsql.database.bigint import encode_scope, from_bigint
 from simsql.database.query import RowQuery
 from simsql.database.search_index import SearchIndex, compared_column
 from simsql.database.similar import SimilarOptions
 from simsql.database.sketches import check_compared_columns
-from simsql.database.transfer import encode_scope, from_bigint, raw_connection
+from simsql.database.transfer import raw_connection
 from simsql.errors import UsageError
 from simsql.fingerprint import (
     DEFAULT_RECIPE,

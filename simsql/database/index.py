@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB, REGCLASS
 from sqlalchemy.exc import OperationalError
 
-from simsql.database.connect import READ_COMMITTED, begin, check_engine
+from simsql.database.binds import READ_COMMITTED, begin, check_engine
 from simsql.database.index_spec import IndexSpec, Storage
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.hamming import Design

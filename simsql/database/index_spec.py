@@ -1,15 +1,10 @@
-"""Describe a simhash index, render the description as SQL arguments, and check the recipe of its texts."""
+"""Describe a simhash index, and check the recipe of its texts."""
 
 import functools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
-
-from sqlalchemy import ColumnElement, Integer, Text, cast, literal, literal_column, null
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB, array
-from sqlalchemy.types import TypeEngine
+from typing import TYPE_CHECKING, Literal, get_args
 
 from simsql.arrays.checks import FINGERPRINT_BITS, whole_number
 from simsql.database.sources import Sources
@@ -17,16 +12,10 @@ from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe, check_recipe
 from simsql.hamming import Design
 
-_TYPES: dict[str, TypeEngine[Any]] = {
-    "distance": Integer(),
-    "blocks": Integer(),
-    "lead": Integer(),
-    "inner_blocks": Integer(),
-    "recipe": Text(),
-    "scope": ARRAY(Text),
-    "storage": Text(),
-    "sources": JSONB(),
-}
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement
+
+_OPTIONS = ("distance", "blocks", "lead", "inner_blocks", "recipe", "scope", "storage", "sources")
 
 Storage = Literal["tables", "expression"]
 
@@ -99,17 +88,18 @@ class IndexSpec:
         layout = (design.blocks, design.lead, design.inner_blocks) if design else (None, None, None)
         texts = (self.recipe, list(self.scope) or None, self.storage, dict(self.sources) or None)
         values = (self.distance, *layout, *texts)
-        return {name: value for name, value in zip(_TYPES, values, strict=True) if value is not None}
+        return {name: value for name, value in zip(_OPTIONS, values, strict=True) if value is not None}
 
-    def arguments(self, names: Sequence[str] | None = None) -> list[ColumnElement[object]]:
+    def arguments(self, names: Sequence[str] | None = None) -> "list[ColumnElement[object]]":
         """Return the arguments of an SQL function after the table: the column, then the options by name.
 
         By default these are the options with a value. With `names`, they are those options, null if they have no
         value.
         """
+        from simsql.database.arguments import as_arguments  # noqa: PLC0415 - Django needs no SQLAlchemy
+
         given = self.options()
-        options = [literal_column(name).op("=>")(_expression(name, given.get(name))) for name in names or given]
-        return [literal(self.column, Text()), *options]
+        return as_arguments(self.column, {name: given.get(name) for name in names or given})
 
 
 def _canonical(sources: str | Mapping[str, int] | Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
@@ -120,14 +110,6 @@ def _canonical(sources: str | Mapping[str, int] | Sequence[tuple[str, int]]) -> 
     weights = sorted((str(name), weight) for name, weight in Sources.of(given, None).weights) if given else []
     # The weight of a single text changes nothing.
     return ((weights[0][0], 1),) if len(weights) == 1 else tuple(weights)
-
-
-def _expression(name: str, value: object) -> ColumnElement[object]:
-    if isinstance(value, dict):
-        return cast(literal(json.dumps(value), Text()), JSONB)
-    if isinstance(value, list):
-        return cast(array([literal(member, Text()) for member in value]), ARRAY(Text))
-    return literal(value, _TYPES[name]) if value is not None else cast(null(), _TYPES[name])
 
 
 def agreed_recipe(recipe_id: str | None, given: Recipe | None, indexed: str) -> Recipe:

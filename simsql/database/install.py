@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, Row, text
 
-from simsql.database.connect import begin, check_engine
+from simsql.database.binds import begin, check_engine
 from simsql.errors import SimsqlError
 
 if TYPE_CHECKING:

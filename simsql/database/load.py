@@ -18,16 +18,11 @@ from sqlalchemy import Connection
 
 from simsql.arrays.checks import fingerprint_column
 from simsql.arrays.columns import Fingerprints
-from simsql.database.connect import check_connection
+from simsql.database.bigint import to_bigints
+from simsql.database.binds import check_connection
 from simsql.database.index_spec import agreed_recipe
 from simsql.database.sketches import check_sketch_column, find_column
-from simsql.database.transfer import (
-    copy_columns,
-    first_of_equals,
-    raw_connection,
-    sqlalchemy_errors,
-    to_bigints,
-)
+from simsql.database.transfer import copy_columns, first_of_equals, raw_connection, sqlalchemy_errors
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_items, simhash_items_with_sketches
 from simsql.hamming import Design

@@ -9,8 +9,8 @@ from enum import Enum
 from typing import Any, TypeAlias, TypedDict
 
 from simsql.arrays.checks import FINGERPRINT_BITS, share, whole_number
+from simsql.database.bigint import Scope
 from simsql.database.sources import Sources
-from simsql.database.transfer import Scope
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, sketch
 

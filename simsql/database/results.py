@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Connection
 
+from simsql.database.bigint import Scope
 from simsql.database.transfer import (
-    Scope,
     copy_columns,
     fetch_fingerprints,
     first_of_equals,

@@ -11,7 +11,8 @@ from sqlalchemy import Connection, Engine, TextClause, text
 from simsql.arrays.checks import distinct_fingerprints
 from simsql.arrays.columns import Column, OneFingerprint
 from simsql.database.backfill import Backfill, Compared, Filled
-from simsql.database.connect import READ_COMMITTED, begin, check_bind, check_engine
+from simsql.database.bigint import Scope, encode_scope, from_bigint, to_bigint
+from simsql.database.binds import READ_COMMITTED, begin, check_bind, check_engine
 from simsql.database.index import Finding, Report, verify
 from simsql.database.index_spec import agreed_recipe
 from simsql.database.load import find_target
@@ -41,7 +42,7 @@ from simsql.database.results import (
 from simsql.database.similar import SIMILARITY, SimilarOptions, SimilarQuery, queries_for_text
 from simsql.database.sketches import check_compared_columns
 from simsql.database.sources import Sources, fingerprint_text
-from simsql.database.transfer import Scope, encode_scope, from_bigint, raw_connection, sqlalchemy_errors, to_bigint
+from simsql.database.transfer import raw_connection, sqlalchemy_errors
 from simsql.errors import UsageError
 from simsql.fingerprint import (
     Recipe,

@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import TypedDict
 
 from simsql.arrays.checks import share
+from simsql.database.bigint import to_bigint
 from simsql.database.index_spec import names_of_recipe
 from simsql.database.query import Text
 from simsql.database.sources import Sources, text_parts
-from simsql.database.transfer import to_bigint
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, flips_of_parts, similarities
 from simsql.hamming import Design

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, text
 
-from simsql.database.transfer import Scope, encode_scope, fetch_fingerprints, first_of_equals
+from simsql.database.bigint import Scope, encode_scope
+from simsql.database.transfer import fetch_fingerprints, first_of_equals
 from simsql.hamming import Design, PrefixSample
 
 DISTANCES = (3, 7, 10)

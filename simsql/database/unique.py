@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 from psycopg import errors, sql
 from sqlalchemy import Connection, Engine
 
-from simsql.database.connect import READ_COMMITTED, check_engine, one_line
+from simsql.database.bigint import Scope, encode_scope
+from simsql.database.binds import READ_COMMITTED, check_engine
+from simsql.database.connect import one_line
 from simsql.database.load import Target, find_loaded_columns, find_table
 from simsql.database.query import RowQuery
 from simsql.database.rows_with_origin import OriginCopier, RowWithOrigin
 from simsql.database.sketches import check_compared_columns, existing_column
-from simsql.database.transfer import Scope, encode_scope, raw_connection, sqlalchemy_errors
+from simsql.database.transfer import raw_connection, sqlalchemy_errors
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import Recipe, similarity_many, sketch_distance
 from simsql.hamming.match import cheapest_search

@@ -6,10 +6,10 @@ from typing import NamedTuple
 from sqlalchemy import Connection, Engine, text
 
 from simsql.arrays.columns import OneFingerprint
-from simsql.database.connect import begin
+from simsql.database.bigint import Scope, encode_scope, from_bigint, to_bigint
+from simsql.database.binds import begin
 from simsql.database.query import NOT_GIVEN, NotGiven, Query, Text
 from simsql.database.search_index import SearchIndex
-from simsql.database.transfer import Scope, encode_scope, from_bigint, to_bigint
 from simsql.errors import UsageError
 
 _NEAR_WIDE = text(

@@ -14,13 +14,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import connections, models
 from django.db.models.signals import class_prepared, post_init, post_save, pre_save
-from sqlalchemy import cast, literal
-from sqlalchemy.dialects.postgresql import REGCLASS
 
-from simsql.database import recipes
+from simsql.database.bigint import from_bigint, to_bigint
 from simsql.database.index_spec import agreed_recipe
 from simsql.database.sources import Sources, compute_many, fingerprint_text
-from simsql.database.transfer import from_bigint, to_bigint
 from simsql.django.connection import check_database, engine_of
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe
@@ -293,6 +290,11 @@ def as_written(field: Any, value: Any) -> Any:
 
 def _refuse_other_recipe(field: _Bits64Field, connection: Any) -> None:
     check_database(connection)
+    from sqlalchemy import cast, literal  # noqa: PLC0415
+    from sqlalchemy.dialects.postgresql import REGCLASS  # noqa: PLC0415
+
+    from simsql.database import recipes  # noqa: PLC0415
+
     table = field.model._meta.db_table
     engine = engine_of(connection.alias)
     if recipes.is_agreed(engine.dialect, table, field.column, field.recipe):

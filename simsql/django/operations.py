@@ -5,7 +5,6 @@ from typing import Any
 from django.db import NotSupportedError, migrations, router
 from django.db.migrations.operations.base import Operation
 
-from simsql.database.install import UNINSTALL_IF_UNUSED, install_schema, schema_sql
 from simsql.django.connection import check_database, django_errors, engine_of
 from simsql.django.index import SimhashIndex, simhash_indexes
 
@@ -28,6 +27,8 @@ class InstallSimsql(Operation):
         if not router.allow_migrate(connection.alias, app_label):
             return
         check_database(connection)
+        from simsql.database import install_schema, schema_sql  # noqa: PLC0415
+
         if schema_editor.collect_sql:
             schema_editor.execute(schema_sql(), None)
             return
@@ -36,6 +37,8 @@ class InstallSimsql(Operation):
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:  # noqa: ARG002
         """Remove the schema, unless something uses it."""
+        from simsql.database.install import UNINSTALL_IF_UNUSED  # noqa: PLC0415
+
         if router.allow_migrate(schema_editor.connection.alias, app_label):
             schema_editor.execute(UNINSTALL_IF_UNUSED, None)
 

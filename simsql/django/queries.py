@@ -1,23 +1,25 @@
 """Searches: the lookup `near`, expressions, and the queryset, which also writes fingerprints with their texts."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from django.db import DEFAULT_DB_ALIAS, connections, models, transaction
 from django.db.models.expressions import Col, Expression, F, Func, Value
 from django.db.models.functions import Coalesce
 from django.db.models.lookups import LessThanOrEqual, Lookup
 
+from simsql.database.bigint import to_bigint
 from simsql.database.index_spec import agreed_recipe, other_recipes
 from simsql.database.query import NOT_GIVEN, Query, QueryOptions, RowOptions, RowQuery, Text, compared_source
-from simsql.database.search_index import SearchIndex
 from simsql.database.similar import SIMILARITY, SimilarQuery, similar_texts
 from simsql.database.sources import text_parts
-from simsql.database.transfer import to_bigint
 from simsql.django.connection import check_database, django_errors, engine_of
 from simsql.django.fields import SimhashField, as_written, compute_ahead, followers, sketch_of
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, compares_features, sketch, sketch_distance
+
+if TYPE_CHECKING:
+    from simsql.database import SearchIndex
 
 
 class HammingDistance(Func):
@@ -366,13 +368,15 @@ def search_index(
     using: str = DEFAULT_DB_ALIAS,
     scope: Mapping[str, Any] | None = None,
     recipe: Recipe | None = None,
-) -> SearchIndex:
+) -> "SearchIndex":
     """Return the `simsql.database.SearchIndex` on a field: pairs, clusters, many searches, verify, vacuum.
 
     It works on Django's connection of this thread, in its transaction. `scope` has the values of the scope
     fields by name, and `recipe` is that of the field if its id is not enough. Raises UsageError for a field that
     is not a SimhashField, and django.core.exceptions.FieldDoesNotExist.
     """
+    from simsql.database import SearchIndex  # noqa: PLC0415 - it needs SQLAlchemy and psycopg
+
     column = _simhash_field(model, field)
     if scope is not None:
         scoped = {name: model._meta.get_field(name) for name in scope}

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
+from simsql.database.bigint import to_bigint
 from simsql.database.load import find_loaded_columns
 from simsql.database.rows_with_origin import RowWithOrigin, load_rows_with_origin
-from simsql.database.transfer import to_bigint
 from simsql.database.unique import NewDocument
 from simsql.documents import Document, DocumentReader, Report, Skip, Stages
 from simsql.documents.reports import DUPLICATE, repeated_id

@@ -13,9 +13,9 @@ from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
 
 from simsql.arrays.columns import OneFingerprint
+from simsql.database.bigint import from_bigint, to_bigint
 from simsql.database.query import NOT_GIVEN, NotGiven, RowQuery, Text, compared_source
 from simsql.database.sources import Sources
-from simsql.database.transfer import from_bigint, to_bigint
 from simsql.fingerprint import sketch, sketch_distance
 from simsql.sqlalchemy.events import follow_sources
 from simsql.sqlalchemy.expressions import FingerprintArgument, as_fingerprint, beside, root_column

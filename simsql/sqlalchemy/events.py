@@ -16,8 +16,8 @@ from sqlalchemy.orm.attributes import History, get_history
 from sqlalchemy.orm.exc import UnmappedClassError
 
 from simsql.arrays.checks import is_missing
+from simsql.database.bigint import to_bigint
 from simsql.database.sources import Sources, compute_many
-from simsql.database.transfer import to_bigint
 from simsql.sqlalchemy.recipes import refuse_other_recipe
 from simsql.sqlalchemy.sources import compute_row, find_other, name_sources
 

@@ -35,8 +35,8 @@ from sqlalchemy.types import Integer, NullType, TypeEngine
 
 from simsql.arrays.checks import is_missing
 from simsql.arrays.columns import OneFingerprint
+from simsql.database.bigint import Scope
 from simsql.database.index_spec import IndexSpec
-from simsql.database.transfer import Scope
 from simsql.errors import UsageError
 from simsql.sqlalchemy.sources import source_columns
 

@@ -97,7 +97,7 @@ class _Comparator(TypeDecorator.Comparator[int]):
         # As an array it is one condition of an index scan, also beside OR, and for each row of another table.
         array = func.array(matches.scalar_subquery())
         similar = is_similar(self.expr, query)
-        return and_(self.expr == any_(array), *in_scope(self.expr, query.scope), *similar)
+        return and_(self.expr.bool_op("=")(any_(array)), *in_scope(self.expr, query.scope), *similar)
 
 
 class Fingerprint(Bits64):

@@ -12,6 +12,7 @@ from sqlalchemy.sql.selectable import LateralFromClause
 
 from simsql.arrays.checks import is_missing
 from simsql.arrays.columns import OneFingerprint
+from simsql.database.bigint import Scope
 from simsql.database.query import (
     NOT_GIVEN,
     NotGiven,
@@ -23,7 +24,6 @@ from simsql.database.query import (
     compared_source,
 )
 from simsql.database.similar import SIMILARITY, queries_for_text, similar_texts
-from simsql.database.transfer import Scope
 from simsql.fingerprint import Recipe, compares_features
 from simsql.sqlalchemy.columns import add_estimate, is_similar
 from simsql.sqlalchemy.expressions import (

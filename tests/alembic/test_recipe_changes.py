@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Column, MetaData, Table, Text
 
 from simsql import DEFAULT_RECIPE, Recipe, simhash
 from simsql.database import SearchIndex
-from simsql.database.transfer import to_bigint
+from simsql.database.bigint import to_bigint
 from simsql.fingerprint import KNOWN_RECIPES
 from simsql.sqlalchemy import Fingerprint, SimhashIndex
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from psycopg import errors
 
 from simsql import find_pairs
-from simsql.database.transfer import from_bigint, to_bigint, to_bigints
+from simsql.database.bigint import from_bigint, to_bigint, to_bigints
 
 EDGES = {
     0: 0,

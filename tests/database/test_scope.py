@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from simsql import Design
 from simsql.database import SearchIndex, create_index, from_bigint, load_rows, search_index
-from simsql.database.transfer import encode_scope
+from simsql.database.bigint import encode_scope
 
 FINGERPRINTS = oracle.clustered(240, seed=41)
 TENANT = UUID("00000000-0000-4000-8000-0000000000ff")

@@ -12,7 +12,7 @@ from django.db.models.expressions import RawSQL
 from library.models import Article, Author, Essay, Headline, Leaf, Memo, Note, Page, Picture
 
 from simsql import DEFAULT_RECIPE, Recipe, estimate_similarity, simhash, sketch
-from simsql.database.transfer import from_bigint
+from simsql.database.bigint import from_bigint
 from simsql.django import HammingDistance, Near, search_index
 from simsql.errors import UsageError
 

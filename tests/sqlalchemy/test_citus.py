@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy import delete, insert, or_, select, text, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
 
-from simsql.database.transfer import from_bigint, to_bigint
+from simsql.database.bigint import from_bigint, to_bigint
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, claim, clusters, near, near_many, pairs
 
 FINGERPRINTS = [*oracle.clustered(60, seed=8), *oracle.clustered(60, seed=8)[:30]]

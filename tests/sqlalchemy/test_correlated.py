@@ -6,7 +6,7 @@ from sqlalchemy import ForeignKey, func, insert, select, text, true
 from sqlalchemy.exc import SAWarning
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
 
-from simsql.database.transfer import from_bigint
+from simsql.database.bigint import from_bigint
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, claim, near
 
 FINGERPRINTS = oracle.clustered(300, seed=6)

@@ -30,7 +30,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SAWarning
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column
 
-from simsql.database.transfer import from_bigint, to_bigint
+from simsql.database.bigint import from_bigint, to_bigint
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, clusters, near, near_many, pairs
 
 # Scopes share fingerprints.

@@ -22,7 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column, with_polymorphic
 
-from simsql.database.transfer import from_bigint, to_bigint
+from simsql.database.bigint import from_bigint, to_bigint
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, claim, clusters, near, near_many, pairs
 
 FINGERPRINTS = [*oracle.clustered(120, seed=4), -1, 2**63 - 1, None, None]

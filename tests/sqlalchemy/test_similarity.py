@@ -82,11 +82,11 @@ def test_a_text_is_split_once_for_both_columns(session, monkeypatch):
     session.add_all([Article(id=20, content=TEXT), Article(id=21, content="other words")])
     session.flush()
     assert splits == [1]
-    session.get_one(Article, 20).content = "other words"
+    session.get(Article, 20).content = "other words"
     session.flush()
     assert splits == [1, 1]
     for number in (20, 21):
-        article = session.get_one(Article, number, populate_existing=True)
+        article = session.get(Article, number, populate_existing=True)
         assert (article.fingerprint, article.sketch) == (simhash("other words"), sketch("other words"))
 
 

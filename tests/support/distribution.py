@@ -14,6 +14,28 @@ import simsql
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
+BASE = """
+import ctypes.util, runpy, sys
+
+ctypes.util.find_library = lambda name: None  # a machine without libpq
+sys.modules["psycopg_binary"] = sys.modules["psycopg_c"] = None
+import simsql.database, simsql.sqlalchemy
+assert not {"alembic", "psycopg", "simsql.cli"} & sys.modules.keys()
+import simsql.alembic
+assert "psycopg" not in sys.modules
+try:
+    simsql.database.SearchIndex
+except ImportError as error:
+    assert str(error) == "psycopg finds no libpq: pip install 'psycopg[binary]'", error
+else:
+    raise AssertionError("psycopg has found libpq")
+try:
+    runpy.run_module("simsql", run_name="__main__")
+except SystemExit as end:
+    assert end.code == 1
+"""
+"""What an installation without extras does, on a machine without libpq."""
+
 
 def read_wheel(path: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as archive:

@@ -1,17 +1,19 @@
 """`manage.py simsql_backfill`: compute the fingerprints and sketches that rows lack."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections, router
 
-from simsql.database.backfill import Filled
 from simsql.django.connection import django_errors
 from simsql.django.fields import SimhashField, followers, sketch_of
 from simsql.django.queries import search_index
 from simsql.errors import SimsqlError
 from simsql.processes import usable_cores
+
+if TYPE_CHECKING:
+    from simsql.database.backfill import Filled
 
 
 class Command(BaseCommand):
@@ -60,7 +62,7 @@ class Command(BaseCommand):
             raise CommandError(f"{names_given} has no SimhashField with a source")
         return found
 
-    def _backfill(self, field: SimhashField, database: str, *, all_rows: bool, workers: int) -> Filled:
+    def _backfill(self, field: SimhashField, database: str, *, all_rows: bool, workers: int) -> "Filled":
         columns = {field.model._meta.get_field(name).column: weight for name, weight in field.sources.weights}
         sketch = sketch_of(field)
 
