@@ -26,7 +26,7 @@ SIMILARITY = 0.6
 # Without a recall, a search looks for this share, but reads no more prefixes than near does at a distance of 10 in
 # four tables. A smaller share than the least is worth a warning.
 _RECALL = 0.99
-_LEAST_RECALL = 0.5
+_LEAST_RECALL = 0.2
 _USUAL_PROBES = 428
 _MAX_PROBES = 5_000
 
@@ -90,8 +90,8 @@ def queries_for_text(
 
     `similarity` is between 0 and 1, and `recall`, below 1, the expected share of the rows of exactly this
     similarity: by default .99, or less if that takes more than 428 probes. Warns with RecallWarning if a given
-    recall takes more than 5,000, or if less than half is expected. Raises UsageError for values out of range, for
-    a text that does not fit the sources, and for the recipe of pictures, which have no margins.
+    recall takes more than 5,000, or if less than a fifth is expected. Raises UsageError for values out of range,
+    for a text that does not fit the sources, and for the recipe of pictures, which have no margins.
     """
     similarity = share("similarity", similarity)
     wanted = _RECALL if recall is None else share("recall", recall)

@@ -194,11 +194,15 @@ def iter_spelled(text: str, recipe: Recipe) -> Iterator[U64]:
 
 def iter_found_hashes(text: str, recipe: Recipe) -> Iterator[U64]:
     """Yield the hashes of the tokens of a text of any length, in portions, for tokens of every kind."""
+    if recipe.tokens == "trigrams":
+        return (_hash_trigrams([words]).hashes for words in iter_words(text, "words", recipe.normalise))
     return map(hash_as_tokens, iter_tokens(text, recipe))
 
 
 def hash_found_tokens(texts: Sequence[str], recipe: Recipe) -> TokenLists:
     """Return the hashes of the tokens of texts, like `hash_tokens`, for tokens of every kind."""
+    if recipe.tokens == "trigrams":
+        return _hash_trigrams(spell_words(texts, "words", recipe.normalise))
     documents = find_tokens(texts, recipe)
     return TokenLists(_hash_each(documents, hash_as_tokens), _count(documents))
 
@@ -239,6 +243,17 @@ def _finder(kind: Tokens) -> _Finder:
     if isinstance(kind, Pattern):
         return _by_pattern(kind)
     return _by_function(kind) if isinstance(kind, Tokenizer) else _by_jieba()
+
+
+def _hash_trigrams(documents: list[list[str]]) -> TokenLists:
+    """Return a number for each trigram of the words of documents: its three characters, 21 bits each, mixed."""
+    padded = ["".join(f"  {word} " for word in words) for words in documents]
+    points = np.frombuffer("".join([*padded, "  "]).encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint64)
+    first, second, third = points[:-2], points[1:-1], points[2:]
+    within_word = (second != ord(" ")) | (third != ord(" "))
+    numbers = np.repeat(np.arange(len(padded)), np.fromiter(map(len, padded), np.int64, len(padded)))
+    together = first << np.uint64(42) | second << np.uint64(21) | third
+    return TokenLists(mix(together[within_word]), np.bincount(numbers[within_word], minlength=len(padded)))
 
 
 def _cut_trigrams(words: Iterable[str]) -> list[str]:

@@ -31,8 +31,9 @@ _LEAST_PROBABILITY = 1e-7
 _DRAWS = 2048
 # Only the last bits of a longer prefix are flipped: they and a cost fit one number.
 _FLIPPED = 48
-# The shares of what a search may miss that the cost and the screen leave out; the probes miss the rest.
-_MISSED_BY_COST = 0.7
+# The shares of what a search may miss: by its probes, by the cost and by the screen.
+_MISSED_BY_PROBES = 0.2
+_MISSED_BY_COST = 0.6
 _MISSED_BY_SCREEN = 0.1
 
 Float = NDArray[np.float64]
@@ -70,15 +71,10 @@ def direct(design: Design, flip_probabilities: Float, recall: float, max_probes:
     offsets -= offsets.min()
 
     drawn = _draw_costs(p, np.vstack([weights, weights >= _SCREENED, lead * steps]))
-    cost, screen = (
-        _quantile(drawn[place], 1 - (1 - recall) * share)
-        for place, share in enumerate((_MISSED_BY_COST, _MISSED_BY_SCREEN))
-    )
-    is_match = (drawn[0] <= cost) & (drawn[1] <= screen)
     nearest = np.min(drawn[2:] + offsets[:, None], axis=0)
-    nearest[~is_match] = np.iinfo(np.int64).max
     # Beyond this, a prefix would need a flip of less than the least probability.
-    limit = min(_quantile(nearest, recall), int(_STEPS * -np.log(_LEAST_PROBABILITY)))
+    allowed = 1 - recall
+    limit = min(_quantile(nearest, 1 - _MISSED_BY_PROBES * allowed), int(_STEPS * -np.log(_LEAST_PROBABILITY)))
     patterns = [
         _cheapest(offset, steps[bits], limit, max_probes) for offset, bits in zip(offsets, places, strict=True)
     ]
@@ -88,7 +84,13 @@ def direct(design: Design, flip_probabilities: Float, recall: float, max_probes:
         )
         patterns = [pattern[: max(1, np.searchsorted(pattern, limit << _FLIPPED))] for pattern in patterns]
         limit -= 1
-    found = is_match & ((drawn[2:] == 0).any(axis=0) | (nearest <= limit))
+    found = (drawn[2:] == 0).any(axis=0) | (nearest <= limit)
+    of_found = drawn[:2, found] if found.any() else drawn[:2]
+    # The more the limited probes miss, the more candidates are chance, and the less a high cost finds.
+    missed = (1 - found.mean()) ** 2
+    cost = _quantile(of_found[0], 1 - _MISSED_BY_COST * allowed - missed)
+    screen = _quantile(of_found[1], 1 - _MISSED_BY_SCREEN * (allowed + missed))
+    found &= (drawn[0] <= cost) & (drawn[1] <= screen)
     return DirectedProbes(
         tuple((pattern & (1 << _FLIPPED) - 1).astype(np.uint64) for pattern in patterns),
         tuple(sum(1 << bit for bit in np.flatnonzero(weights >> plane & 1).tolist()) for plane in range(_PLANES)),

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe, simhash, simhash_parts, similarity
+from simsql.fingerprint import (
+    DEFAULT_RECIPE,
+    KNOWN_RECIPES,
+    Recipe,
+    simhash,
+    simhash_features,
+    simhash_parts,
+    similarity,
+)
 from simsql.fingerprint.documents import margins_of_parts
 from simsql.fingerprint.extract import extract_features
 from simsql.fingerprint.margins import flips_of_parts, similarities
@@ -94,6 +102,25 @@ def test_texts_of_characters_are_compared_by_their_features(text, others):
         else:
             together = features(text) | features(other)
             assert value == pytest.approx(len(features(text) & features(other)) / max(len(together), 1))
+
+
+@given(text=texts, other=texts)
+def test_trigrams_are_those_of_padded_words(text, other):
+    def trigrams(text):
+        padded = [f"  {word} " for word in text.split()]
+        return {word[place : place + 3] for word in padded for place in range(len(word) - 2)}
+
+    (found,) = similarities(text, [other], PG_TRGM).tolist()
+    together = trigrams(text) | trigrams(other)
+    assert found == pytest.approx(len(trigrams(text) & trigrams(other)) / max(len(together), 1))
+    cut = [feature for word in text.split() for feature in sorted(trigrams(word))]
+    spelled = Recipe("trigrams", (1,), "set", hash="md5")
+    assert simhash(text, spelled) == simhash_features(cut, spelled)
+
+
+def test_a_long_text_has_the_trigrams_of_its_words():
+    words = random.Random(4).choices([f"w{number}ß" for number in range(5_000)], k=300_000)
+    assert simhash(" ".join(words), PG_TRGM) == simhash(" ".join(dict.fromkeys(words)), PG_TRGM)
 
 
 def test_other_texts_are_compared_as_similarity_does():

@@ -1,10 +1,14 @@
 """simsql.similarity of two sketches: its values, and that it filters before anything large is read."""
 
+import itertools
 import random
 import re
 
+import numpy as np
 import pytest
 from articles import create_index
+
+from simsql.fingerprint import KNOWN_RECIPES, similarities
 
 # Of so many rows within distance 3 of the fingerprint 1, so many have a sketch near 0.
 NEAR, PASSING = 100, 7
@@ -102,3 +106,16 @@ def test_sketches_are_compared_before_texts_are_read(articles, connect, new_role
 def explain(connection, statement):
     found = connection.execute(f"EXPLAIN (ANALYZE, VERBOSE, COSTS OFF) {statement}")
     return "\n".join(line for (line,) in found)
+
+
+@pytest.mark.every_version
+def test_the_similarity_of_titles_is_the_number_of_pg_trgm(connection):
+    if not connection.execute("SELECT FROM pg_available_extensions WHERE name = 'pg_trgm'").fetchone():
+        pytest.skip("this server has no pg_trgm")
+    connection.execute("CREATE EXTENSION pg_trgm")
+    chance = random.Random(6)
+    titles = ["".join(chance.choices("abcDE12 -,.'/", k=chance.randrange(30))) for _ in range(300)]
+    for title, other in itertools.pairwise(titles):
+        (found,) = connection.execute("SELECT similarity(%s, %s)", [title, other]).fetchone()
+        (value,) = similarities(title, [other], KNOWN_RECIPES["pg_trgm"]).tolist()
+        assert np.float32(value) == np.float32(found)
