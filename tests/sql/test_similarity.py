@@ -110,7 +110,7 @@ def explain(connection, statement):
 
 @pytest.mark.every_version
 def test_the_similarity_of_titles_is_the_number_of_pg_trgm(connection):
-    if not connection.execute("SELECT FROM pg_available_extensions WHERE name = 'pg_trgm'").fetchone():
+    if not connection.execute("SELECT name FROM pg_available_extensions WHERE name = 'pg_trgm'").fetchone():
         pytest.skip("this server has no pg_trgm")
     connection.execute("CREATE EXTENSION pg_trgm")
     chance = random.Random(6)
