@@ -52,7 +52,7 @@ BEGIN
          CROSS JOIN LATERAL (SELECT sum(cardinality(f::bigint[])), count(*), count(*) FILTER (WHERE (f::bigint[])[1] = 0)
                                FROM jsonb_array_elements_text(q.flips) AS f) AS f (ranges, tables, exact);
     EXCEPTION
-        WHEN data_exception THEN is_whole := false;
+        WHEN data_exception OR program_limit_exceeded THEN is_whole := false;  -- as of nested arrays
     END;
     IF is_whole IS NOT TRUE THEN
         RAISE EXCEPTION 'simsql: this query for similar texts is damaged'

@@ -16,6 +16,7 @@ import psycopg
 from fuzzing import Attempt, Target, WrongError
 from psycopg import sql
 from servers import find_programs, run_server
+from similar import like_near
 
 TABLES = """
     CREATE TABLE article (id bigint PRIMARY KEY, body text, fingerprint bigint, other bigint, sketch bigint);
@@ -217,6 +218,8 @@ def make_call(random: Random, routine: Routine) -> tuple[str, dict[str, str]]:
         value = _value(random, kind)
         if name in _LIKELY and random.random() < 0.6:
             value = f"{_quote(random.choice(_LIKELY[name]))}::text"
+        elif name == "query" and random.random() < 0.9:
+            value = _query(random, given["table_name"])
         elif name == "column_names" and random.random() < 0.6:
             value = "'{a,b}'::text[]"
         elif name in ("distance", "blocks", "lead", "inner_blocks") and random.random() < 0.5:
@@ -224,6 +227,19 @@ def make_call(random: Random, routine: Routine) -> tuple[str, dict[str, str]]:
         given[name] = value
     arguments = ", ".join(f"{name} => {value}" for name, value in given.items())
     return f"simsql.{routine.name}({arguments})", given
+
+
+def _query(random: Random, relation: str) -> str:
+    query = like_near(_value(random, "bigint"), random.randrange(9), relation)
+    if random.random() < 0.5:
+        return query
+    changed = random.choice(
+        ["fingerprint", "cost", "screen", "planes", "flips", "design", "recipe", "recipe_names"]
+    )
+    value = random.choice(
+        [*SCOPES, "1.5", "1e30", "9223372036854775808", "[1, 2, 3, 4]", '["{0}", "{0}", "{0}", "{9}"]']
+    )
+    return f"jsonb_set({query}, '{{{changed}}}', {_quote(value)}::jsonb)"
 
 
 @contextmanager
@@ -376,6 +392,15 @@ def _check_near(connection: psycopg.Connection, given: dict[str, str], rows: lis
     assert [row[1] for row in rows] == sorted(row[1] for row in rows)
 
 
+def _check_similar(connection: psycopg.Connection, given: dict[str, str], rows: list[Any]) -> None:
+    query = _computed(connection, f"({given['query']} ->> 'fingerprint')::bigint")
+    everything = _near(connection, given["table_name"], query, {**given, "distance": "64"})
+    found = {row[:2] for row in rows}
+    # At this distance no design flips a prefix.
+    assert {match for match in everything if match[1] <= 1} <= found <= set(everything), f"{rows[:5]}: {given}"
+    assert [row[2] for row in rows] == sorted(row[2] for row in rows)
+
+
 def _check_claim(connection: psycopg.Connection, given: dict[str, str], rows: list[Any]) -> None:
     expected = _near(connection, given["table_name"], _computed(connection, given["fingerprint"]), given)
     if not expected:
@@ -459,6 +484,7 @@ def check_tables(connection: psycopg.Connection, call: str) -> None:
 
 ORACLES: dict[str, Callable[[psycopg.Connection, dict[str, str], list[Any]], None]] = {
     "near": _check_near,
+    "similar_candidates": _check_similar,
     "near_rows": _check_rows,
     "near_many": _check_many,
     "pairs": _check_pairs,

@@ -147,6 +147,7 @@ def test_a_query_for_another_index_is_refused(connection):
         {"planes": [0, 0, 0, 10**400]},
         {"planes": [[1], [2], [3], [4]]},
         {"planes": [1, 2, 3, None]},
+        {"planes": [[[[[[[[1]]]]]]]]},
         {"flips": [f"{{0,{2**63}}}"] * 4},
         {"flips": ["{0}"] * 5},
         {"flips": {"0": "{0}"}},
