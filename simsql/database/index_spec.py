@@ -20,7 +20,7 @@ _OPTIONS = ("distance", "blocks", "lead", "inner_blocks", "recipe", "scope", "st
 Storage = Literal["tables", "expression"]
 
 # Every id of any version begins and ends like this. A user's own name, such as "phash64", rarely does.
-_ID = r"(?:words|characters|jieba|pattern\.|letters\.|custom\.).*-[0-9]+"
+_ID = r"(?:words|characters|trigrams|jieba|pattern\.|letters\.|custom\.).*-[0-9]+"
 
 
 @dataclass(frozen=True, init=False)

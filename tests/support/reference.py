@@ -14,9 +14,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import sqlalchemy
+
 import simsql
 import simsql.alembic.operations
 import simsql.fingerprint.recipe
+from simsql.database import search_index
 from simsql.sqlalchemy.columns import Bits64
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs/reference/python"
@@ -145,7 +148,19 @@ def _results_of(value: Any) -> Iterator[type]:
         functions = [function for function in functions if inspect.isfunction(function) and _has_methods(value)]
     for function in functions:
         if inspect.isfunction(function) and not function.__name__.startswith("_"):
-            yield from _classes_in(typing.get_type_hints(function).get("return"))
+            yield from _classes_in(_hints(function).get("return"))
+
+
+def _hints(value: Any) -> dict[str, Any]:
+    """Return the types of the parameters and the result, or of the fields, also those imported for them alone."""
+    imported: dict[str, Any] = {}
+    while True:
+        try:
+            return typing.get_type_hints(value, localns=imported)
+        except NameError as error:
+            (imported[error.name],) = {
+                vars(module)[error.name] for module in (sqlalchemy, search_index) if error.name in vars(module)
+            }
 
 
 def _classes_in(hint: Any) -> Iterator[type]:
@@ -153,7 +168,7 @@ def _classes_in(hint: Any) -> Iterator[type]:
     for part in (typing.get_origin(hint), hint):
         if inspect.isclass(part) and part.__module__.startswith("simsql.") and part not in _exported():
             yield part
-            for inner in typing.get_type_hints(part).values():
+            for inner in _hints(part).values():
                 yield from _classes_in(inner)
     for argument in typing.get_args(hint):
         yield from _classes_in(argument)
