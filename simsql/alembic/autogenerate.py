@@ -20,6 +20,7 @@ from simsql.alembic.operations import (
     ClearFingerprintsOp,
     CreateSimhashIndexOp,
     InstallSimsqlOp,
+    SimsqlOp,
 )
 from simsql.database.index_spec import IndexSpec, Storage, is_text_recipe, same_recipe
 from simsql.hamming import Design
@@ -129,10 +130,10 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
     Drops come first and creations last, so that tables, columns and B-trees exist. An index that differs is
     dropped and created, unless only its storage differs.
     """
+    context.opts["render_item"] = _render_columns(context.opts.get("render_item"))
     connection = context.connection
     if connection is None or context.dialect.name != "postgresql":
         return
-    context.opts["render_item"] = _import_fingerprint(context.opts.get("render_item"))
     installed = connection.execute(text("SELECT to_regclass('simsql.indexes') IS NOT NULL")).scalar_one()
     existing = _read_indexes(context, connection, schemas) if installed else {}
     changes = [*_changes_of_models(context, upgrade_ops, existing), *_dropped_with_tables(upgrade_ops, existing)]
@@ -312,19 +313,26 @@ def _as_item(index: CreateSimhashIndexOp) -> Index:
     return Index(index.column_name, *(table.c[name] for name in columns))
 
 
-def _import_fingerprint(render_item: RenderItem | None) -> RenderItem:
-    """Return a render_item that adds the import of the fingerprint type where a migration uses it.
+def _render_columns(render_item: RenderItem | None) -> RenderItem:
+    """Return a render_item that writes the types of simsql with their import, whatever user_module_prefix is.
 
     The result of the user's own hook has priority.
     """
 
     def render(kind: str, item: Any, context: AutogenContext) -> str | Literal[False]:
         rendered = render_item(kind, item, context) if render_item else False
-        if rendered is False and isinstance(item, Fingerprint | Sketch):
+        if rendered is False and type(item) in (Fingerprint, Sketch):
             context.imports.add("import simsql.sqlalchemy")
+            return f"simsql.sqlalchemy.{item!r}"
         return rendered
 
     return render
+
+
+def _run_in_postgresql(operations: Operations, op: SimsqlOp) -> None:
+    # An application may run its tests in another database.
+    if operations.migration_context.dialect.name == "postgresql":
+        op.run(operations)
 
 
 @cache  # Alembic runs env.py for every command, but refuses to register an operation twice
@@ -335,7 +343,7 @@ def register() -> None:
     """
     for operation in OPERATIONS:
         Operations.register_operation(operation.name)(operation)
-        Operations.implementation_for(operation)(lambda operations, op: op.run(operations))
+        Operations.implementation_for(operation)(_run_in_postgresql)
         renderers.dispatch_for(operation)(lambda context, op: op.render(context))
     # Indexes are compared after tables, because the comparison depends on created and dropped tables. Up to
     # Alembic 1.17, comparators run in the order of their registration, and Alembic's own comes first.

@@ -4,16 +4,13 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Any, Literal, get_args
 
 from simsql.arrays.checks import FINGERPRINT_BITS, whole_number
 from simsql.database.sources import Sources
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe, check_recipe
 from simsql.hamming import Design
-
-if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement
 
 _OPTIONS = ("distance", "blocks", "lead", "inner_blocks", "recipe", "scope", "storage", "sources")
 
@@ -90,7 +87,7 @@ class IndexSpec:
         values = (self.distance, *layout, *texts)
         return {name: value for name, value in zip(_OPTIONS, values, strict=True) if value is not None}
 
-    def arguments(self, names: Sequence[str] | None = None) -> "list[ColumnElement[object]]":
+    def arguments(self, names: Sequence[str] | None = None) -> list[Any]:
         """Return the arguments of an SQL function after the table: the column, then the options by name.
 
         By default these are the options with a value. With `names`, they are those options, null if they have no

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, NotSupportedError, connections
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -21,8 +21,8 @@ def engine_of(using: str = DEFAULT_DB_ALIAS) -> "Engine":
     """Return an engine that works in the session, and in the transaction, of Django's connection.
 
     `using` is an alias of settings.DATABASES. In a transaction of Django's, nothing that simsql does commits
-    or rolls back. The first connection raises django.core.exceptions.ImproperlyConfigured for a database other
-    than PostgreSQL through psycopg 3.
+    or rolls back. The first connection raises django.db.NotSupportedError for a database other than PostgreSQL,
+    and django.core.exceptions.ImproperlyConfigured without psycopg 3.
     """
     # Imported here, with SQLAlchemy and psycopg: models and migrations of other databases need neither.
     from simsql.django.session import session_engine  # noqa: PLC0415
@@ -38,13 +38,18 @@ def _open(using: str) -> Any:
     return django
 
 
+def is_postgresql(django: Any) -> bool:
+    """Return whether a connection is to PostgreSQL; elsewhere a fingerprint is a plain bigint that is computed."""
+    return bool(django.vendor == "postgresql")
+
+
 def check_database(django: Any) -> None:
-    """Raise ImproperlyConfigured unless this is a connection to PostgreSQL through psycopg 3."""
-    if django.vendor != "postgresql" or django.Database.__name__ != "psycopg":
-        driver = "psycopg2" if django.vendor == "postgresql" else django.settings_dict["ENGINE"]
+    """Raise NotSupportedError unless the database is PostgreSQL, and ImproperlyConfigured without psycopg 3."""
+    if not is_postgresql(django):
+        raise NotSupportedError(f"simsql searches in PostgreSQL, and database {django.alias!r} is {django.vendor}")
+    if django.Database.__name__ != "psycopg":
         raise ImproperlyConfigured(
-            f"simsql needs PostgreSQL with psycopg 3, but the database {django.alias!r} uses {driver}:"
-            " set ENGINE to django.db.backends.postgresql, and pip install 'psycopg[binary]'"
+            f"simsql needs psycopg 3, and database {django.alias!r} uses psycopg2: pip install 'psycopg[binary]'"
         )
 
 

@@ -12,13 +12,13 @@ from weakref import WeakKeyDictionary
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.validators import MaxValueValidator, MinValueValidator
-from django.db import connections, models
+from django.db import connections, models, router
 from django.db.models.signals import class_prepared, post_init, post_save, pre_save
 
 from simsql.database.bigint import from_bigint, to_bigint
 from simsql.database.index_spec import agreed_recipe
 from simsql.database.sources import Sources, compute_many, fingerprint_text
-from simsql.django.connection import check_database, engine_of
+from simsql.django.connection import check_database, engine_of, is_postgresql
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe
 
@@ -71,7 +71,7 @@ class _Bits64Field(models.BigIntegerField):
 
     def get_db_prep_save(self, value: Any, connection: Any) -> Any:
         """Return the bigint to write. Raises UsageError for another recipe or other sketches in the database."""
-        if self.sources is not None and value is not None and not hasattr(value, "as_sql"):
+        if self.sources and value is not None and not hasattr(value, "as_sql") and is_postgresql(connection):
             _refuse_other_recipe(self, connection)
         return super().get_db_prep_save(value, connection)
 
@@ -140,6 +140,8 @@ class _Bits64Field(models.BigIntegerField):
 
     def _check_databases(self, databases: Iterable[str] | None = None, **_: Any) -> Iterable[checks.CheckMessage]:
         for alias in databases or ():
+            if not is_postgresql(connections[alias]) or not router.allow_migrate_model(alias, self.model):
+                continue
             try:
                 check_database(connections[alias])
             except ImproperlyConfigured as error:

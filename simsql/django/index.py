@@ -7,7 +7,7 @@ from django.db import NotSupportedError, models
 from django.db.backends.ddl_references import Columns, Statement, Table
 
 from simsql.database.index_spec import IndexSpec, Storage
-from simsql.django.connection import check_database
+from simsql.django.connection import check_database, is_postgresql
 from simsql.django.fields import SimhashField
 from simsql.errors import UsageError
 
@@ -46,7 +46,7 @@ class SimhashIndex(models.Index):
         and "tables" for others.
 
     If the field has a source, the index knows it, and clears a fingerprint whose text alone changes. Raises
-    ValueError for a distance out of range or an unknown storage.
+    ValueError for a distance out of range or an unknown storage. Other databases than PostgreSQL get the B-tree.
     """
 
     def __init__(
@@ -77,20 +77,24 @@ class SimhashIndex(models.Index):
         return SimhashIndex(field, distance=self.distance, scope=scope, storage=self.storage, name=self.name)
 
     def create_sql(self, model: Any, schema_editor: Any, using: str = "", **options: Any) -> Statement:
-        """Return the statements that create the B-tree, the index and the trigger."""
+        """Return the statements that create the B-tree and, in PostgreSQL, the index and the trigger."""
         if options.get("concurrently"):
             raise NotSupportedError(
                 f"AddIndexConcurrently cannot create the simhash index {self.name}: use"
                 " simsql.django.BuildSimhashIndex, with the same arguments"
             )
-        self._check_installed(model, schema_editor)
         statement = super().create_sql(model, schema_editor, using, **options)
+        if not is_postgresql(schema_editor.connection):
+            return statement
+        self._check_installed(model, schema_editor)
         templates = [str(statement.template), _CREATE + self._sources_part(model)]
         return Statement("; ".join(templates), **statement.parts, **self._parts(model, schema_editor))
 
     def remove_sql(self, model: Any, schema_editor: Any, **options: Any) -> Statement:
         """Return the statements that drop the index, the trigger and the B-tree."""
         statement = super().remove_sql(model, schema_editor, **options)
+        if not is_postgresql(schema_editor.connection):
+            return statement
         templates = [_UNFOLLOW, _DROP, str(statement.template)]
         return Statement("; ".join(templates), **statement.parts, **self._parts(model, schema_editor))
 

@@ -5,14 +5,15 @@ from typing import Any
 from django.db import NotSupportedError, migrations, router
 from django.db.migrations.operations.base import Operation
 
-from simsql.django.connection import check_database, django_errors, engine_of
+from simsql.django.connection import check_database, django_errors, engine_of, is_postgresql
 from simsql.django.index import SimhashIndex, simhash_indexes
 
 
 class InstallSimsql(Operation):
     """Install the schema simsql, or upgrade it, in the transaction of the migration.
 
-    If the schema is up to date, nothing happens. The reverse removes it, unless something still uses it.
+    If the schema is up to date, nothing happens, as in a database other than PostgreSQL. The reverse removes it,
+    unless something still uses it.
     """
 
     reduces_to_sql = True
@@ -24,7 +25,7 @@ class InstallSimsql(Operation):
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:  # noqa: ARG002
         """Install or upgrade the schema; sqlmigrate prints the SQL for a database without it."""
         connection = schema_editor.connection
-        if not router.allow_migrate(connection.alias, app_label):
+        if not _installs(connection, app_label):
             return
         check_database(connection)
         from simsql.database import install_schema, schema_sql  # noqa: PLC0415
@@ -39,12 +40,16 @@ class InstallSimsql(Operation):
         """Remove the schema, unless something uses it."""
         from simsql.database.install import UNINSTALL_IF_UNUSED  # noqa: PLC0415
 
-        if router.allow_migrate(schema_editor.connection.alias, app_label):
+        if _installs(schema_editor.connection, app_label):
             schema_editor.execute(UNINSTALL_IF_UNUSED, None)
 
     def describe(self) -> str:
         """Return what the migration does."""
         return "Install or upgrade simsql"
+
+
+def _installs(connection: Any, app_label: str) -> bool:
+    return is_postgresql(connection) and router.allow_migrate(connection.alias, app_label)
 
 
 class BuildSimhashIndex(migrations.AddIndex):
@@ -57,9 +62,12 @@ class BuildSimhashIndex(migrations.AddIndex):
 
     atomic = False
 
-    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:  # noqa: ARG002
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Create the B-tree and the index. Raises NotSupportedError in a transaction."""
         connection = schema_editor.connection
+        if not is_postgresql(connection):
+            super().database_forwards(app_label, schema_editor, from_state, to_state)
+            return
         if connection.in_atomic_block:
             raise NotSupportedError("BuildSimhashIndex commits as it works: set atomic = False in the migration")
         model = to_state.apps.get_model(app_label, self.model_name)
@@ -135,6 +143,8 @@ class KeepSimhashIndex(migrations.SeparateDatabaseAndState):
         )
 
     def _each_index(self, make: str, app_label: str, schema_editor: Any, state: Any) -> None:
+        if not is_postgresql(schema_editor.connection):
+            return
         for model in state.apps.get_app_config(app_label).get_models():
             name = model._meta.model_name
             if not any(operation.references_model(name, app_label) for operation in self.database_operations):

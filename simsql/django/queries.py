@@ -375,6 +375,7 @@ def search_index(
     fields by name, and `recipe` is that of the field if its id is not enough. Raises UsageError for a field that
     is not a SimhashField, and django.core.exceptions.FieldDoesNotExist.
     """
+    check_database(connections[using])
     from simsql.database import SearchIndex  # noqa: PLC0415 - it needs SQLAlchemy and psycopg
 
     column = _simhash_field(model, field)

@@ -75,6 +75,9 @@ class TableName(ColumnElement[str]):
 
 @compiles(TableName)
 def _render_table_name(element: TableName, compiler: SQLCompiler, **_: Any) -> str:
+    # Without a dialect of a database, as in str(statement), it is "default".
+    if compiler.dialect.name not in ("postgresql", "default"):
+        raise _QueryError(f"simsql searches in PostgreSQL, and this database is {compiler.dialect.name}")
     (table,) = element.named
     name = compiler.preparer.format_table(table)
     # A schema_translate_map inserts the name of another schema later, as an identifier. It may contain a single

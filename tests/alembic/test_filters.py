@@ -3,10 +3,10 @@
 from alembic.autogenerate.rewriter import Rewriter
 from alembic_project import article, models
 from program import run
-from sqlalchemy import Column, Index, MetaData
+from sqlalchemy import Column, Index, MetaData, create_engine
 
 from simsql.alembic import CreateSimhashIndexOp
-from simsql.sqlalchemy import Fingerprint, SimhashIndex
+from simsql.sqlalchemy import Fingerprint, SimhashIndex, Sketch
 
 
 def test_include_object_leaves_tables_and_columns_out(project):
@@ -165,3 +165,36 @@ def test_partitions_and_the_b_trees_of_indexes_are_left_out(project, caplog):
     article(project.metadata, name="page")
     revision = project.migrate()
     assert sorted(revision.names[0]) == [*["drop_index"] * 2, *["drop_simhash_index"] * 2, "drop_table"]
+
+
+def test_migrations_leave_other_databases_alone(project, tmp_path):
+    project.metadata = models(SimhashIndex("fingerprint"), Column("other", Fingerprint()))
+    project.migrate()
+    project.write(
+        "op.change_simhash_storage('article', 'fingerprint', storage='expression')\n"
+        "op.set_default_simhash_index('article', 'fingerprint')\n"
+        "op.clear_fingerprints('article', 'fingerprint')\n"
+        "op.drop_simhash_index('article', 'fingerprint')",
+        "op.create_simhash_index('article', 'fingerprint', concurrently=True)\nop.install_simsql()",
+    )
+    project.engine = create_engine(f"sqlite:///{tmp_path / 'lite.db'}")
+    project.upgrade()
+    project.check()
+    project.downgrade()
+    assert project.execute("SELECT name FROM sqlite_master WHERE name LIKE '%article%'") == []
+    # A migration that is written with SQLite knows the type, too.
+    project.upgrade()
+    project.execute("CREATE TABLE page (id integer PRIMARY KEY)")
+    project.metadata = MetaData()
+    article(project.metadata, name="page")
+    assert "simsql.sqlalchemy.Fingerprint()" in project.revise().text
+    project.engine.dispose()
+
+
+def test_a_prefix_for_the_types_of_the_application_leaves_those_of_simsql(project):
+    project.metadata = models(SimhashIndex("fingerprint"), Column("sketch", Sketch()))
+    project.options = {"user_module_prefix": "app.types."}
+    text = project.migrate().text
+    assert "sa.Column('fingerprint', simsql.sqlalchemy.Fingerprint(), nullable=True)" in text
+    assert "simsql.sqlalchemy.Sketch()" in text
+    assert "import simsql.sqlalchemy\n" in text

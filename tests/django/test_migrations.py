@@ -4,9 +4,8 @@ import io
 
 import pytest
 from django.contrib.postgres.operations import AddIndexConcurrently
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
-from django.db import DatabaseError, NotSupportedError, connection, connections, migrations, models, transaction
+from django.db import DatabaseError, NotSupportedError, connection, migrations, models, transaction
 from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.state import ModelState, ProjectState
 from django.db.migrations.writer import MigrationWriter
@@ -142,13 +141,6 @@ def test_the_printed_schema_runs_in_a_migration():
 def test_without_simsql_the_error_names_the_operation():
     with pytest.raises(UsageError, match=r"put simsql\.django\.InstallSimsql\(\) first"):
         migrate(*WHOLE[1:])
-
-
-def test_other_databases_are_refused():
-    with pytest.raises(ImproperlyConfigured, match=r"'lite' uses django\.db\.backends\.sqlite3"):
-        engine_of("lite").connect()
-    with connections["lite"].schema_editor() as editor, pytest.raises(ImproperlyConfigured, match="psycopg 3"):
-        INDEX.create_sql(Article, editor)
 
 
 def test_an_index_is_built_while_others_write():
@@ -349,13 +341,12 @@ def test_checks_name_what_is_wrong():
         class Meta:
             app_label = "library"
 
-    errors = Wrong.check(databases=["lite"])
+    errors = Wrong.check()
     found = {error.id: error.msg for error in errors}
     assert [error.msg for error in errors if error.id == "simsql.E001"] == [
         f"The source '{name}' is not a text field of the table library_wrong." for name in ("nothing", "data")
     ]
     assert "must allow nulls" in found["simsql.E002"]
-    assert "psycopg 3" in found["simsql.E003"]
     assert "no SimhashField of its own with the source 'text'" in found["simsql.E004"]
     with pytest.raises(TypeError, match="that of one text"):
         SketchField(source={"title": 1})

@@ -14,12 +14,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import sqlalchemy
+from sqlalchemy import Engine
 
 import simsql
 import simsql.alembic.operations
 import simsql.fingerprint.recipe
-from simsql.database import search_index
+from simsql.database import SearchIndex
 from simsql.sqlalchemy.columns import Bits64
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs/reference/python"
@@ -140,6 +140,10 @@ def _operation(operation: Any) -> Entry:
     return Entry(name, name, _purpose(method), f".. py:function:: {name}{signature}\n\n{about}\n")
 
 
+# Modules import these when they need them: their annotations are strings.
+_IMPORTED_LATE = {"Engine": Engine, "SearchIndex": SearchIndex}
+
+
 def _results_of(value: Any) -> Iterator[type]:
     """Yield the classes in the results of a function or of a class's methods, and in their fields."""
     functions = [value]
@@ -148,19 +152,7 @@ def _results_of(value: Any) -> Iterator[type]:
         functions = [function for function in functions if inspect.isfunction(function) and _has_methods(value)]
     for function in functions:
         if inspect.isfunction(function) and not function.__name__.startswith("_"):
-            yield from _classes_in(_hints(function).get("return"))
-
-
-def _hints(value: Any) -> dict[str, Any]:
-    """Return the types of the parameters and the result, or of the fields, also those imported for them alone."""
-    imported: dict[str, Any] = {}
-    while True:
-        try:
-            return typing.get_type_hints(value, localns=imported)
-        except NameError as error:
-            (imported[error.name],) = {
-                vars(module)[error.name] for module in (sqlalchemy, search_index) if error.name in vars(module)
-            }
+            yield from _classes_in(typing.get_type_hints(function, localns=_IMPORTED_LATE).get("return"))
 
 
 def _classes_in(hint: Any) -> Iterator[type]:
@@ -168,7 +160,7 @@ def _classes_in(hint: Any) -> Iterator[type]:
     for part in (typing.get_origin(hint), hint):
         if inspect.isclass(part) and part.__module__.startswith("simsql.") and part not in _exported():
             yield part
-            for inner in _hints(part).values():
+            for inner in typing.get_type_hints(part).values():
                 yield from _classes_in(inner)
     for argument in typing.get_args(hint):
         yield from _classes_in(argument)

@@ -6,7 +6,7 @@ from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections, router
 
-from simsql.django.connection import django_errors
+from simsql.django.connection import django_errors, is_postgresql
 from simsql.django.fields import SimhashField, followers, sketch_of
 from simsql.django.queries import search_index
 from simsql.errors import SimsqlError
@@ -38,6 +38,9 @@ class Command(BaseCommand):
 
     def handle(self, *, models: list[str], database: str, all_rows: bool, workers: int | None, **_: Any) -> None:
         """Backfill the fields of the models."""
+        if not is_postgresql(connections[database]):
+            self.stdout.write(f"{database} is {connections[database].vendor}: only PostgreSQL needs a backfill")
+            return
         busy = 0
         for field in self._fields(models, database):
             filled = self._backfill(field, database, all_rows=all_rows, workers=workers or usable_cores())
