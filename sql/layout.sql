@@ -63,7 +63,7 @@ BEGIN
             place := place - 1;
         END LOOP;
         EXIT WHEN place = 0;
-        chosen := chosen[:place - 1]
+        chosen := chosen[1:place - 1]
                   || ARRAY(SELECT generate_series(chosen[place] + 1, chosen[place] + 1 + lead - place));
     END LOOP;
 END

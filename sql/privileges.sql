@@ -30,14 +30,14 @@ AS $$
            CASE WHEN c.relname IN ('registry', 'schema_version', 'indexes', '_searchable', '_claim_keys', '_restored')
                      OR c.relname ~ '^keys_\d+_\d+$' THEN 'SELECT' END,
            CASE WHEN c.relname <> '_claim_secret' THEN 'SELECT' END,
-           substring(c.relname FROM '^(?:keys|built)_(\d{1,9})(?:_\d+)?$')::integer
+           (regexp_match(c.relname, '^(keys|built)_(\d{1,9})(_\d+)?$'))[2]::integer
       FROM pg_class AS c
      WHERE c.relnamespace = 'simsql'::regnamespace AND c.relkind IN ('r', 'p', 'f', 'v', 'm', 'S')
      UNION ALL
     SELECT 'ROUTINE', 'f', p.oid::regprocedure::text, p.proowner, p.proacl,
            CASE WHEN p.proname !~ '^add_on_[a-z]+_\d+$' THEN 'EXECUTE' END,
            CASE WHEN p.proname !~ '^add_on_[a-z]+_\d+$' THEN 'EXECUTE' END,
-           substring(p.proname FROM '^(?:search|scan|similar|add_on_[a-z]+)_(\d{1,9})$')::integer
+           (regexp_match(p.proname, '^(search|scan|similar|add_on_[a-z]+)_(\d{1,9})$'))[2]::integer
       FROM pg_proc AS p WHERE p.pronamespace = 'simsql'::regnamespace
 $$;
 

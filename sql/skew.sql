@@ -98,7 +98,7 @@ BEGIN
             FOR bits IN 0 .. permutation.prefix LOOP
                 ways := CASE bits WHEN 0 THEN 1 ELSE ways * (permutation.prefix - bits + 1) / bits END;
                 common := common OR hits[bits + 1] >= 50;
-                counted := queries[:least(300, 30000 / ways)::integer];  -- at most 30,000 ranges
+                counted := queries[1:least(300, 30000 / ways)::integer];  -- at most 30,000 ranges
                 share := CASE WHEN common THEN hits[bits + 1] / pairs
                               WHEN ways <= 600 AND counts_rare_keys
                               THEN simsql._count_keys(index, permutation.number, counted, bits, bits)

@@ -174,6 +174,18 @@ def test_the_history_of_an_application_stays_as_it_is(empty_database):
     assert read_status(empty_database).revision == read_status(empty_database).newest_revision
 
 
+@pytest.mark.parametrize("start", [None, "0002"])
+def test_no_framework_takes_the_script_for_one_with_parameters(start):
+    """As op.execute and text() would for a colon before a name."""
+    assert text(schema_sql(start)).compile().params == {}
+
+
+def test_the_script_runs_as_text(empty_database):
+    with empty_database.begin() as connection:
+        connection.execute(text(schema_sql()))
+    assert read_status(empty_database).revision == read_status(empty_database).newest_revision
+
+
 def test_the_script_refuses_a_postgresql_without_bit_count(server, empty_database):
     script = schema_sql()
     check = "current_setting('server_version_num')::integer < 140000"

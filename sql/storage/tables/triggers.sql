@@ -292,12 +292,12 @@ BEGIN
           FROM pg_trigger AS t
           JOIN pg_proc AS p ON p.oid = t.tgfoid AND p.pronamespace = 'simsql'::regnamespace
          -- No row for other functions: a null would count as an index that there is not.
-         CROSS JOIN LATERAL regexp_matches(p.proname, '^add_on_(?:insert|update|replica)_(\d+)$') AS f (id)
+         CROSS JOIN LATERAL regexp_matches(p.proname, '^add_on_(insert|update|replica)_(\d+)$') AS f (id)
          WHERE t.tgrelid = _drop_triggers.table_id
            AND CASE WHEN index_id IS NULL
                     THEN NOT EXISTS (SELECT FROM simsql.registry AS r
-                                      WHERE r.table_id = _drop_triggers.table_id AND r.id::text = f.id[1])
-                    ELSE f.id[1] = index_id::text END
+                                      WHERE r.table_id = _drop_triggers.table_id AND r.id::text = f.id[2])
+                    ELSE f.id[2] = index_id::text END
     LOOP
         EXECUTE format('DROP TRIGGER %I ON %s', trigger, table_id);
     END LOOP;
