@@ -45,9 +45,10 @@ BEGIN
         jsonb_build_object(
             'name', 'near', 'parameters', 'fingerprint bigint, distance integer DEFAULT NULL',
             'given', 'fingerprint, distance', 'again', 'near(%L, %L, %L, %L, %L)', 'result', 'SETOF simsql.match',
-            'columns', 'fingerprint bigint, distance integer', 'rows', 10, 'asked', ' := distance', 'variables', NULL,
-            'prepare', $sql$    IF (asked BETWEEN 0 AND 64) IS NOT TRUE THEN
-        asked := simsql._distance(distance, of_index);
+            'columns', 'fingerprint bigint, distance integer', 'rows', 10, 'variables', NULL,
+            'prepare', $sql$    asked := coalesce(distance, asked);
+    IF NOT asked BETWEEN 0 AND 64 THEN
+        PERFORM simsql._distance(asked, NULL);
     END IF;$sql$,
             'any_call', 'SELECT s.fingerprint, s.distance FROM simsql._search(index_id, fingerprint, asked, scope) AS s',
             'calls', $sql$
@@ -62,7 +63,7 @@ BEGIN
             'name', 'similar_candidates', 'parameters', 'query jsonb',
             'given', 'query', 'again', 'similar_candidates(%L, %L, %L, %L)',
             'result', 'TABLE (fingerprint bigint, distance integer, cost integer)',
-            'columns', 'fingerprint bigint, distance integer, cost integer', 'rows', 20, 'asked', NULL,
+            'columns', 'fingerprint bigint, distance integer, cost integer', 'rows', 20,
             'variables', E'\n    planes bigint[];',
             'prepare', $sql$    IF query IS NULL THEN
         RETURN;
@@ -94,11 +95,10 @@ DECLARE
     index_id integer;
     indexed_table text;
     indexed_column text;
-    of_index integer;
     scope_columns text[];
     stamp_id uuid;
     file oid;
-    asked integer{asked};{variables}
+    asked integer;{variables}
     fits boolean;
     must_wait boolean := false;
     is_current constant boolean := simsql._is_current();
@@ -106,7 +106,7 @@ BEGIN
     BEGIN
         SELECT r.id, r.table_name, r.column_name, r.distance, r.scope_columns, r.stamp_id,
                (SELECT c.relfilenode FROM pg_class AS c WHERE c.oid = r.table_id AND NOT c.relhassubclass)
-          INTO STRICT index_id, indexed_table, indexed_column, of_index, scope_columns, stamp_id, file
+          INTO STRICT index_id, indexed_table, indexed_column, asked, scope_columns, stamp_id, file
           FROM simsql.registry AS r
          WHERE r.table_id = {name}.table_name
            AND simsql._is_meant(r.column_name, r.is_default, {name}.column_name);

@@ -10,6 +10,7 @@ from oracle import EXTREMES, clustered, distance, flip
 from oracle import near as expected_near
 from psycopg import errors
 from sessions import ONE_SNAPSHOT, begin
+from similar import like_near
 
 from simsql.hamming import Design
 
@@ -275,6 +276,12 @@ def test_searches_leave_the_settings_of_the_session_as_they_were(connection, sto
     assert connection.execute(shown).fetchall() == before
 
 
+def test_an_index_for_which_there_is_no_static_call(connection):
+    connection.execute("SELECT setval('simsql.registry_id_seq', 32)")
+    create_articles(connection, FINGERPRINTS)
+    assert near(connection, FINGERPRINTS[5], 7) == expected_near(FINGERPRINTS, FINGERPRINTS[5], 7)
+
+
 def test_a_session_plans_what_a_statement_calls_only_once(connection, storage):
     # Planning may take longer than the search itself.
     create_articles(connection, FINGERPRINTS, storage=storage)
@@ -288,6 +295,7 @@ def test_a_session_plans_what_a_statement_calls_only_once(connection, storage):
         [
             "SELECT * FROM simsql.near('article', %s, 3)",
             "SELECT * FROM simsql.near('article', %s, 7)",
+            f"SELECT * FROM simsql.similar_candidates('article', {like_near('%s', 7)})",
             "SELECT * FROM simsql.claim('article', %s, 3)",
             "INSERT INTO article (fingerprint) VALUES (%s)",
             "UPDATE article SET fingerprint = %s WHERE id = 7",

@@ -44,8 +44,10 @@ SELECT p.oid::regprocedure::text, coalesce(f.lineno, 0), concat_ws(': ', f.messa
 WRONG = [
     # A record has the columns of a statement that does not exist before it runs.
     r'record "\w+" is not assigned yet|cached plan is not valid plan|dynamic SQL',
-    # near has a call for each index that there may be.
-    r"function simsql\.search_\d+\(bigint, integer(, jsonb)?\) does not exist",
+    # near and similar_candidates have a call for each index that there may be.
+    r"function simsql\.(search|similar)_\d+\(bigint, integer(, jsonb){0,2}\) does not exist",
+    # The scope of an index without one.
+    r'^simsql\.similar_\d+.*unused parameter "\$3"',
     # It works in a subtransaction.
     r"cannot (commit|roll back) while a subtransaction is active",
     # A LOOP without EXIT ends with RETURN or an error.

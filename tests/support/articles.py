@@ -89,8 +89,13 @@ def _has_similar(connection: object, values: dict[str, Any]) -> bool:
         return False
     if connection.info.transaction_status == TransactionStatus.INERROR:
         return False
-    # Version 0.2.0 has no such search.
-    return connection.execute("SELECT to_regproc('simsql.similar_candidates') IS NOT NULL").fetchone()[0]
+    # Version 0.2.0 has no such search. With more than two flips there are too many prefixes.
+    statement = (
+        "SELECT to_regproc('simsql.similar_candidates') IS NOT NULL AND NOT EXISTS ("
+        "SELECT FROM simsql.registry AS r WHERE r.table_id = to_regclass(%(table)s) AND simsql._radius("
+        "r.blocks, r.lead, r.inner_blocks, 0, coalesce(%(within)s::integer, r.distance)) > 2)"
+    )
+    return connection.execute(statement, values).fetchone()[0]
 
 
 def _similar_like_near(connection: psycopg.Connection, values: dict[str, Any]) -> list[tuple[int, int, int]]:
