@@ -5,7 +5,7 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.db import NotSupportedError, connections
-from django.db.models.signals import pre_migrate
+from django.db.models.signals import post_migrate, pre_migrate
 
 
 class SimsqlConfig(AppConfig):
@@ -16,14 +16,20 @@ class SimsqlConfig(AppConfig):
     verbose_name = "simsql"
 
     def ready(self) -> None:
-        """Explain errors of migrations."""
-        pre_migrate.connect(_explain_errors)
+        """Explain errors of migrations, and let writes in them look which columns there are."""
+        pre_migrate.connect(_begin)
+        post_migrate.connect(_end)
 
 
-def _explain_errors(using: str, **_: Any) -> None:
+def _begin(using: str, **_: Any) -> None:
+    connections[using].simsql_migrates = True
     wrappers = connections[using].execute_wrappers
     if _explain not in wrappers:
         wrappers.append(_explain)
+
+
+def _end(using: str, **_: Any) -> None:
+    connections[using].simsql_migrates = False
 
 
 def _explain(execute: Callable[..., Any], *statement: Any) -> Any:

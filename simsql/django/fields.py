@@ -5,6 +5,7 @@ signals of the model (`save(update_fields=...)`, `loaddata`), by `SimhashQuerySe
 last by the trigger that a `SimhashIndex` creates: it clears a fingerprint whose text another writer has changed.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -249,6 +250,20 @@ def followers(model: Any) -> list[_Bits64Field]:
     return _followers[model]
 
 
+def followers_in(model: Any, using: str) -> list[_Bits64Field]:
+    """Return those whose columns a database has: a migration can import a model before another adds its column."""
+    connection = connections[using]
+    if not getattr(connection, "simsql_migrates", False):
+        return followers(model)
+    with connection.cursor() as cursor:
+        columns = functools.partial(connection.introspection.get_table_description, cursor)
+        return [
+            field
+            for field in followers(model)
+            if any(column.name == field.column for column in columns(field.model._meta.db_table))
+        ]
+
+
 def compute_ahead(instances: Iterable[Any], field: _Bits64Field) -> None:
     """Compute the values of objects, and those of the sketch or fingerprint beside it, which need the same words.
 
@@ -359,7 +374,7 @@ def _after_save(sender: Any, instance: Any, created: bool, using: str, update_fi
     The trigger clears a fingerprint that an UPDATE of the text leaves unchanged, as it is if only letter case
     changes.
     """
-    for field in followers(sender):
+    for field in followers_in(sender, using):
         names = field.sources.names
         if _has_deferred(field, instance) or (update_fields is not None and update_fields.isdisjoint(names)):
             continue

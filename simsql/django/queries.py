@@ -14,7 +14,7 @@ from simsql.database.query import NOT_GIVEN, Query, QueryOptions, RowOptions, Ro
 from simsql.database.similar import SIMILARITY, SimilarQuery, similar_texts
 from simsql.database.sources import text_parts
 from simsql.django.connection import check_database, django_errors, engine_of
-from simsql.django.fields import SimhashField, as_written, compute_ahead, followers, sketch_of
+from simsql.django.fields import SimhashField, as_written, compute_ahead, followers, followers_in, sketch_of
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, compares_features, sketch, sketch_distance
 
@@ -282,7 +282,7 @@ class SimhashQuerySet(models.QuerySet):
         """Update rows; where a text is a plain value, with its fingerprint, else with NULL for a backfill."""
         self._for_write = True
         unchanged = []
-        for field in followers(self.model):
+        for field in followers_in(self.model, self.db):
             given = {name: values[name] for name in field.sources.names if name in values}
             texts = {name: as_written(self.model._meta.get_field(name), text) for name, text in given.items()}
             if texts and field.name not in values:
@@ -329,7 +329,9 @@ class SimhashQuerySet(models.QuerySet):
         self._for_write = True
         objs, names = tuple(objs), list(fields)
         following = [
-            field for field in followers(self.model) if not {field.name, *field.sources.names}.isdisjoint(names)
+            field
+            for field in followers_in(self.model, self.db)
+            if not {field.name, *field.sources.names}.isdisjoint(names)
         ]
         for field in following:
             compute_ahead(objs, field)

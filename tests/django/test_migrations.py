@@ -9,9 +9,10 @@ from django.db import DatabaseError, NotSupportedError, connection, migrations, 
 from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.state import ModelState, ProjectState
 from django.db.migrations.writer import MigrationWriter
-from django.db.models.signals import pre_migrate
+from django.db.models.expressions import RawSQL
+from django.db.models.signals import post_migrate, pre_migrate
 from django.test.utils import isolate_apps
-from library.models import Article
+from library.models import Article, Author
 from sqlalchemy.exc import DBAPIError
 
 from simsql import Recipe, simhash
@@ -353,3 +354,28 @@ def test_checks_name_what_is_wrong():
     for arguments in ({"source": {}}, {"source": {"title": 0}}):
         with pytest.raises(ValueError, match=r"source must name|weight"):
             SimhashField(**arguments)
+
+
+def test_a_data_migration_with_a_live_model_may_come_before_the_column():
+    """As RunPython that imports a model of the application: it writes only the columns that there are."""
+    with connection.schema_editor() as editor:
+        editor.create_model(Author)
+        editor.create_model(Article)
+    ask("SELECT simsql.drop_index('library_article'); ALTER TABLE library_article DROP fingerprint")
+    ask("INSERT INTO library_article (title, body) VALUES ('A', 'one text'), ('B', 'another')")
+    upper = RawSQL("upper(body)", ())
+    with pytest.raises(DatabaseError, match="fingerprint"), transaction.atomic():
+        Article.objects.update(body=upper)
+    pre_migrate.send(sender=None, using="default")
+    try:
+        assert Article.objects.update(body=upper) == 2
+        assert Article.objects.update(body="new") == 2
+        rows = list(Article.objects.only("title", "body"))
+        for row in rows:
+            row.body = f"text {row.title}"
+        assert Article.objects.bulk_update(rows, ["body"]) == 2
+        rows[0].body = "saved"
+        rows[0].save()
+    finally:
+        post_migrate.send(sender=None, using="default")
+    assert ask("SELECT body FROM library_article ORDER BY title") == ["saved", "text B"]
