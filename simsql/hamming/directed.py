@@ -31,6 +31,7 @@ _LEAST_PROBABILITY = 1e-7
 _DRAWS = 2048
 # Only the last bits of a longer prefix are flipped: they and a cost fit one number.
 _FLIPPED = 48
+_BEYOND = 1 << 17
 # The shares of what a search may miss: by its probes, by the cost and by the screen.
 _MISSED_BY_PROBES = 0.2
 _MISSED_BY_COST = 0.6
@@ -63,20 +64,21 @@ def direct(design: Design, flip_probabilities: Float, recall: float, max_probes:
     """
     p = np.clip(flip_probabilities, _LEAST_PROBABILITY, 0.5)
     log_odds = np.log((1 - p) / p)
-    steps = np.rint(_STEPS * log_odds).astype(np.int64)
+    # No flip is free: a prefix of the cost 0 has none.
+    steps = np.maximum(np.rint(_STEPS * log_odds), 1).astype(np.int64)
     weights = np.minimum(np.rint(_STEPS_OF_PLANES * log_odds), _HEAVIEST).astype(np.int64)
-    places, lead = _leads(design)
+    places, lead, fixed = _leads(design)
     # By this much, a prefix without flips is less likely than that of another table.
     offsets = np.rint(-_STEPS * (lead @ np.log1p(-p))).astype(np.int64)
     offsets -= offsets.min()
 
-    drawn = _draw_costs(p, np.vstack([weights, weights >= _SCREENED, lead * steps]))
+    drawn = _draw_costs(p, np.vstack([weights, weights >= _SCREENED, lead * steps + fixed]))
     nearest = np.min(drawn[2:] + offsets[:, None], axis=0)
     # Beyond this, a prefix would need a flip of less than the least probability.
     allowed = 1 - recall
     limit = min(_quantile(nearest, 1 - _MISSED_BY_PROBES * allowed), int(_STEPS * -np.log(_LEAST_PROBABILITY)))
     patterns = [
-        _cheapest(offset, steps[bits], limit, max_probes) for offset, bits in zip(offsets, places, strict=True)
+        _cheapest(offset, steps[bits], limit, max_probes + 1) for offset, bits in zip(offsets, places, strict=True)
     ]
     if sum(map(len, patterns)) > max_probes:
         limit = int(
@@ -101,16 +103,20 @@ def direct(design: Design, flip_probabilities: Float, recall: float, max_probes:
 
 
 @lru_cache
-def _leads(design: Design) -> tuple[tuple[NDArray[np.int64], ...], NDArray[np.int64]]:
-    """Return the bits of each prefix, most significant first, and the same as rows of 64 zeros and ones."""
+def _leads(design: Design) -> tuple[tuple[NDArray[np.int64], ...], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the bits of each prefix, most significant first, and the same as rows of 64 zeros and ones.
+
+    Also return such rows with a cost, beyond every limit, for the bits of a long prefix that are not flipped.
+    """
     places = tuple(
         np.array([bit for bit in reversed(range(FINGERPRINT_BITS)) if table.lead_mask >> bit & 1])
         for table in design.permutations
     )
-    lead = np.zeros((len(places), FINGERPRINT_BITS), dtype=np.int64)
-    for row, bits in zip(lead, places, strict=True):
+    lead, fixed = np.zeros((2, len(places), FINGERPRINT_BITS), dtype=np.int64)
+    for row, beyond, bits in zip(lead, fixed, places, strict=True):
         row[bits] = 1
-    return places, lead
+        beyond[bits[:-_FLIPPED]] = _BEYOND
+    return places, lead, fixed
 
 
 @lru_cache(maxsize=1)
@@ -130,7 +136,7 @@ def _draw_costs(p: Float, costs: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _quantile(values: NDArray[np.int64], share: float) -> int:
     """Return the least value that at least this share of the values does not exceed."""
-    place = min(int(np.ceil(share * len(values))), len(values)) - 1
+    place = max(1, min(int(np.ceil(share * len(values))), len(values))) - 1
     return int(np.partition(values, place)[place])
 
 

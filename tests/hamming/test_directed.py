@@ -33,24 +33,40 @@ def costs_of(found, differing):
     )
 
 
+def check_expected_recall(design, p, found, seed):
+    differing = simulated(p, seed)
+    probed = np.any(
+        [np.isin(prefix, flips) for prefix, flips in zip(prefixes(design, differing), found.flips, strict=True)],
+        axis=0,
+    )
+    screened = np.bitwise_count(differing & np.uint64(found.planes[2] | found.planes[3])) <= found.screen
+    matches = probed & screened & (costs_of(found, differing) <= found.cost)
+    deviation = np.sqrt(matches.mean() * (1 - matches.mean()) * (1 / 2048 + 1 / 20_000))
+    assert abs(matches.mean() - found.expected_recall) < 3.5 * deviation + 0.002
+
+
 @designs
 def test_expected_recall_is_that_of_simulated_flips(design):
     for seed in range(4):
         p = random_probabilities(seed)
         found = direct(design, p, 0.99, 1_000)
-        differing = simulated(p, seed)
-        probed = np.any(
-            [
-                np.isin(prefix, flips)
-                for prefix, flips in zip(prefixes(design, differing), found.flips, strict=True)
-            ],
-            axis=0,
-        )
-        screened = np.bitwise_count(differing & np.uint64(found.planes[2] | found.planes[3])) <= found.screen
-        matches = probed & screened & (costs_of(found, differing) <= found.cost)
-        deviation = np.sqrt(matches.mean() * (1 - matches.mean()) * (1 / 2048 + 1 / 20_000))
-        assert abs(matches.mean() - found.expected_recall) < 3.5 * deviation + 0.002
+        check_expected_recall(design, p, found, seed)
         assert found.expected_recall > 0.985 or sum(map(len, found.flips)) > 900
+
+
+@pytest.mark.parametrize("design", [*DESIGNS, Design(5, 4), Design(8, 7)], ids=str)
+@pytest.mark.parametrize("most", [1, 4, 400])
+def test_no_recall_is_expected_from_prefixes_that_are_not_probed(design, most):
+    # Of even odds, of few probes, and of bits of a long prefix that are never flipped.
+    even = np.where(np.arange(64) % 3, 0.02, 0.5)
+    for seed, p in enumerate([np.full(64, 0.5), even, np.full(64, 0.01)]):
+        check_expected_recall(design, p, direct(design, p, 0.9, most), seed)
+
+
+def test_little_is_returned_if_nothing_is_expected():
+    found = direct(Design(2, 1), np.full(64, 0.4), 0.99, 4)
+    assert found.expected_recall == 0
+    assert found.cost < 20
 
 
 @pytest.mark.parametrize("most", [1, 50, 400])
