@@ -96,10 +96,16 @@ def margins_of_parts(parts: Iterable[tuple[str, int]], recipe: Recipe) -> tuple[
 
     Arguments must be right: see `simhash_parts`.
     """
-    tally = Tally(recipe)
-    _tally_texts(tally, parts, recipe)
+    tally, hashes, weights = Tally(recipe), [np.zeros(0, dtype=np.uint64)], [np.zeros(0, dtype=np.int64)]
+    for text, constant in parts:
+        for some, occurrences in iter_counts(iter_features(text, recipe)):
+            hashes.append(some)
+            weights.append(tally.add(some, occurrences, constant))
+    # A feature of several texts has the sum of their weights.
+    _, feature = np.unique(np.concatenate(hashes), return_inverse=True)
+    norm = np.linalg.norm(np.bincount(feature, np.concatenate(weights)))
     values, empty = tally.outcome()
-    return None if empty[0] else int(values[0]), tally.margins()
+    return None if empty[0] else int(values[0]), tally.margins(float(norm))
 
 
 def _pair(part: tuple[str, int | str], position: int) -> tuple[str, int | str]:
@@ -263,14 +269,10 @@ def _keep_each(text: str, pieces: list[U64]) -> Iterator[U64]:
 def _fingerprint_long(parts: Iterable[tuple[str, int]], recipe: Recipe) -> Outcome:
     """Return the fingerprint of one document of long weighted texts, in bounded memory beside the texts."""
     tally = Tally(recipe)
-    _tally_texts(tally, parts, recipe)
-    return tally.outcome()
-
-
-def _tally_texts(tally: Tally, parts: Iterable[tuple[str, int]], recipe: Recipe) -> None:
     for text, constant in parts:
         for hashes, occurrences in iter_counts(iter_features(text, recipe)):
             tally.add(hashes, occurrences, constant)
+    return tally.outcome()
 
 
 def count_documents(

@@ -179,24 +179,23 @@ class Tally:
         self._recipe = recipe
         self._ones = np.zeros((1, 64), dtype=np.int64)
         self._total = 0
-        self._squares = 0.0
         self._exact = np.zeros(1, dtype=np.uint64)
         self._different = np.zeros(0, dtype=np.uint64)
 
-    def add(self, hashes: U64, occurrences: I64, constant: int = 1) -> None:
-        """Let distinct features vote; features of earlier calls vote again."""
+    def add(self, hashes: U64, occurrences: I64, constant: int = 1) -> I64:
+        """Let distinct features vote, and return their weights; features of earlier calls vote again."""
         if not len(hashes):
-            return
+            return occurrences
         weights = _weigh(hashes, occurrences, self._recipe) * constant
         votes = _hash_for_word(hashes, self._recipe)
         self._ones += weigh_ones(votes, weights, np.array([len(hashes)]))
         self._total += int(weights.sum())
-        self._squares += float(np.square(weights, dtype=np.float64).sum())
         if self._recipe.short == "exact":
             self._exact += np.add.reduce(_hash_counted(votes, occurrences), keepdims=True)
         # The recipe does not need to distinguish more of them.
         if len(self._different) < self._recipe.min_features:
             self._different = np.union1d(self._different, hashes[: self._recipe.min_features])
+        return weights
 
     def outcome(self) -> Outcome:
         """Return the fingerprint of the document and its mask, each in an array."""
@@ -207,8 +206,8 @@ class Tally:
             return mix(self._exact), np.array([self._recipe.short != "exact"])
         return decide(self._ones, np.array([self._total]), self._recipe.tie), empty
 
-    def margins(self) -> NDArray[np.float64]:
-        """Return by how much each bit won the vote, divided by the norm of the weights.
+    def margins(self, norm: float) -> NDArray[np.float64]:
+        """Return by how much each bit won the vote, divided by the norm of the weights of all features.
 
         The shape is (64,), from the least significant bit. They are huge for a fingerprint without a vote, which
         only the same text has.
@@ -216,7 +215,7 @@ class Tally:
         if not self._total or self._is_short():
             return np.full(64, 1e9)
         ones = self._ones.reshape(8, 8).T.reshape(64)  # in the order of the bits: see _sum_digits
-        margins: NDArray[np.float64] = np.abs(2 * ones - self._total) / np.sqrt(self._squares)
+        margins: NDArray[np.float64] = np.abs(2 * ones - self._total) / norm
         return margins
 
     def _is_short(self) -> bool:

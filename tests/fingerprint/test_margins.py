@@ -49,6 +49,12 @@ def test_parts_vote_together():
     assert margins.shape == (64,)
 
 
+def test_a_feature_that_parts_share_has_the_sum_of_their_weights():
+    text = "one two three two"
+    _, margins = margins_of_parts([(text, 3), (text, 1)], DEFAULT_RECIPE)
+    np.testing.assert_allclose(margins, margins_of_parts([(text, 1)], DEFAULT_RECIPE)[1])
+
+
 def test_a_long_text_has_the_margins_of_its_features():
     words = random.Random(3).choices([f"w{number}" for number in range(5_000)], k=250_000)
     text = " ".join(words)
