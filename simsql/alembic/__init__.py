@@ -8,8 +8,7 @@ In env.py:
 
 This adds op.install_simsql(), op.create_simhash_index() and the other operations. `alembic revision
 --autogenerate` and `alembic check` then compare the `SimhashIndex` items of the models with the database. Use the
-operation classes in your own Rewriter or process_revision_directives. `include_object` is for projects that use
-alembic_utils.
+operation classes in your own Rewriter or process_revision_directives.
 """
 
 from simsql.alembic.autogenerate import include_object, register

@@ -45,11 +45,8 @@ RenderItem = Callable[[str, Any, AutogenContext], str | Literal[False]]
 def include_object(item: Any, name: str | None, type_: str, reflected: bool, compare_to: Any) -> bool:  # noqa: ARG001
     """Return False for objects that simsql has created in the database, else True: an include_object for env.py.
 
-    Alembic itself does not need it, but alembic_utils does: it drops every function, view, trigger and grant that
-    is not among your entities, including simsql's. If you have a hook of your own, call this one first::
-
-        def include_object(*asked):
-            return simsql.alembic.include_object(*asked) and my_own(*asked)
+    With `register`, alembic_utils asks it by itself. Without, it drops every function, view, trigger and grant that
+    is not among your entities.
     """
     schema = getattr(item, "schema", None) or getattr(getattr(item, "table", None), "schema", None)
     if schema == SCHEMA:
@@ -110,13 +107,15 @@ def leave_out(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: set[str
     statement = text(
         "SELECT n.nspname, c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
         " WHERE c.relispartition OR obj_description(c.oid, 'pg_class')"
-        " ~ '^(documents of simsql dedup, recipe |decisions of simsql dedup-table$)'"
+        " ~ '^(documents of simsql dedup, recipe |(rows deleted by )?decisions of simsql dedup-table$)'"
     )
     left_out = {_key(context, *row) for row in connection.execute(statement)}
 
     def include(item: Any, name: str | None, kind: str, reflected: bool, compare_to: Any) -> bool:
-        if kind not in {"table", "index"} or not reflected or compare_to is not None:
+        if not reflected or compare_to is not None:
             return True
+        if kind not in {"table", "index"}:
+            return include_object(item, name, kind, reflected, compare_to)
         schema = (item if kind == "table" else item.table).schema
         return (schema, name) not in left_out and not (kind == "index" and _BTREE.fullmatch(name or ""))
 

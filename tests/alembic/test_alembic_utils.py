@@ -18,15 +18,8 @@ from sqlalchemy import create_engine
 import simsql.alembic
 from simsql.sqlalchemy import SimhashIndex
 
-include_object = getattr(simsql.alembic, "include_object", lambda *asked: True)
-
-
 def mine(item, name, type_, reflected, compare_to):
     return name != "public.kept()"
-
-
-def both(*asked):
-    return include_object(*asked) and mine(*asked)
 
 
 project = Project(Path(sys.argv[1]), create_engine(sys.argv[2]))
@@ -52,7 +45,7 @@ def collect(context, revision, directives):
 
 
 project.options = {
-    "include_schemas": True, "include_object": both, "process_revision_directives": collect
+    "include_schemas": True, "include_object": mine, "process_revision_directives": collect
 }
 project.revise()
 print(json.dumps(sorted(found)))

@@ -1,7 +1,10 @@
 """What env.py says is respected: filters, Rewriter, naming conventions, render_item, prefixes."""
 
+import re
+
 from alembic.autogenerate.rewriter import Rewriter
 from alembic_project import article, models
+from distribution import REPOSITORY
 from program import run
 from sqlalchemy import Column, Index, MetaData, create_engine
 
@@ -128,6 +131,9 @@ def test_tables_of_decisions_are_left_out(project):
     at = ["--database", project.engine.url.render_as_string(hide_password=False)]
     project.execute("CREATE SCHEMA other; CREATE TABLE other.saying (slug text PRIMARY KEY, body text)")
     run("dedup-table", "other.saying", "--text-column", "body", "--into", "decisions", *at).done()
+    guide = (REPOSITORY / "docs/guides/clean-a-table.md").read_text(encoding="utf-8")
+    (comment,) = re.findall(r"^(?:CREATE TABLE deleted|COMMENT ON TABLE deleted).*$", guide, re.MULTILINE)[1:]
+    project.execute(f"CREATE TABLE deleted (slug text); {comment}")
     project.check()
     project.execute("COMMENT ON TABLE decisions IS NULL")
     assert project.revise().names[0] == ["drop_table"]
