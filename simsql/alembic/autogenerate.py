@@ -45,8 +45,8 @@ RenderItem = Callable[[str, Any, AutogenContext], str | Literal[False]]
 def include_object(item: Any, name: str | None, type_: str, reflected: bool, compare_to: Any) -> bool:  # noqa: ARG001
     """Return False for objects that simsql has created in the database, else True: an include_object for env.py.
 
-    With `register`, alembic_utils asks it by itself. Without, it drops every function, view, trigger and grant that
-    is not among your entities.
+    With `register`, alembic_utils asks it by itself. Else it drops every function, view, trigger and grant that is
+    not among your entities.
     """
     schema = getattr(item, "schema", None) or getattr(getattr(item, "table", None), "schema", None)
     if schema == SCHEMA:

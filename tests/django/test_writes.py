@@ -10,6 +10,7 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection, connections, transaction
 from django.db.models import F, Value
 from django.db.models.functions import Concat, Upper
+from django.db.models.sql.compiler import SQLUpdateCompiler
 from library.models import Article, Essay, Headline, Memo, Note, Page, Picture
 
 from simsql import Recipe, simhash, sketch
@@ -380,3 +381,21 @@ def test_a_backfill_of_all_rows(other_library):
     with pytest.raises(CommandError, match=r"library\.Author has no SimhashField with a source"):
         backfill("library.Author")
     assert not search_index(Article, "fingerprint", using="other").verify()
+
+
+def test_a_query_cache_learns_of_a_backfill(monkeypatch):
+    """As django-cachalot does, which forgets a table when a statement for it is compiled to be written."""
+    Article._base_manager.bulk_create([Article(body=ZEN)])
+    Article._base_manager.update(fingerprint=None)
+    written = []
+    execute = SQLUpdateCompiler.execute_sql
+
+    def note(compiler, *arguments):
+        written.append(compiler.query.get_meta().db_table)
+        filled.append(Article._base_manager.filter(fingerprint=None).count())
+        return execute(compiler, *arguments)
+
+    filled = []
+    monkeypatch.setattr(SQLUpdateCompiler, "execute_sql", note)
+    backfill("library.Article")
+    assert (written, filled) == (["library_article"], [0])

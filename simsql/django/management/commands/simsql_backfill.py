@@ -84,6 +84,8 @@ class Command(BaseCommand):
                 )
         except SimsqlError as error:
             raise CommandError(f"{field}: {error}") from error
+        # Query caches, such as django-cachalot, only see what Django writes. This writes nothing.
+        field.model._base_manager.using(database).none().update(**{field.name: None})
         if self.stderr.isatty():
             self.stderr.write("\r", ending="")
         notes = (
