@@ -1,6 +1,8 @@
 """The errors simsql raises on purpose: one line that says what, where and what to do."""
 
+import inspect
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +16,14 @@ class UsageError(SimsqlError, ValueError):
 
     It is a ValueError, too: a number out of range is this error, whichever function takes it.
     """
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Issue a warning about the line that called this package."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("simsql."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def missing_package(subject: str, package: str, *requirements: str) -> ModuleNotFoundError:

@@ -48,7 +48,7 @@ from simsql.fingerprint import (
     Recipe,
     compares_features,
     similarities,
-    similarity_many,
+    similarities_of_pairs,
     sketch,
     sketch_distance,
 )
@@ -219,7 +219,7 @@ class SearchIndex:
         """Return the rows whose fingerprint is within the distance, nearest first.
 
         With `similarity`, between 0 and 1, return only rows whose text in `text_column` is at least that similar
-        to `text`, as `simsql.similarity` compares them. Omit the column if the index has one source. If the table
+        to `text`, as `similar` compares them. Omit the column if the index has one source. If the table
         has the sketches of these texts, name their column as `sketch_column`: PostgreSQL then reads no text whose
         sketch is too different. A row without a sketch is compared. Of the rows that are just as similar as asked,
         this misses one in 400 or fewer, and all whose text has changed since their sketch was made.
@@ -235,7 +235,9 @@ class SearchIndex:
             arguments = self._parameters(connection, query)
             text_column = compared_column(self, connection, query, text_column)
             check_compared_columns(connection, self._table, text_column, sketch_column)
-            if query.similarity is not None and text_column is not None and sketch_column is not None:
+            recipe = None if query.similarity is None else self._describe(connection, query.recipe).recipe
+            if recipe and query.similarity is not None and text_column is not None and sketch_column is not None:
+                _refuse_sketches(recipe)
                 arguments |= {
                     "sketch_column": sketch_column,
                     "sketch": to_bigint(query.sketch(text_column)),
@@ -243,11 +245,11 @@ class SearchIndex:
                 }
             rows = connection.execute(_NEAR_ROWS, arguments)
             found = [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
-        if query.similarity is None or text_column is None or not found:
+        if recipe is None or query.similarity is None or text_column is None or not found:
             return found
         texts = [match.row[text_column] for match in found]
-        values = similarity_many([query.compared_text(text_column)] * len(texts), texts).tolist()
-        return _with_similarities(found, values, query.similarity)
+        wanted = [query.compared_text(text_column)] * len(texts)
+        return _with_similarities(found, similarities_of_pairs(wanted, texts, recipe), query.similarity)
 
     def claim(
         self,
@@ -315,11 +317,8 @@ class SearchIndex:
                 "query": query.json,
                 "scope": encode_scope(self._scope if scope is None else scope),
             }
-            if sketch_column is not None and compares_features(index.recipe):
-                raise UsageError(
-                    f"sketches are of words, and {index.recipe.id} compares characters: omit sketch_column"
-                )
             if sketch_column is not None:
+                _refuse_sketches(index.recipe)
                 arguments["sketch_column"] = sketch_column
                 arguments["sketch"] = to_bigint(sketch(wanted))
                 arguments["differing"] = sketch_distance(similarity)
@@ -548,6 +547,12 @@ def compared_column(index: SearchIndex, connection: Connection, query: RowQuery,
 def _source_of(index: _Described, table: str) -> str:
     advice = "name the column of the texts (text_column, --text-column)"
     return compared_source(index.sources, f"{table}({index.column})", advice).names[0]
+
+
+def _refuse_sketches(recipe: Recipe) -> None:
+    """Raise UsageError for a recipe whose texts are not compared by words."""
+    if compares_features(recipe):
+        raise UsageError(f"sketches are of words, and {recipe.id} compares characters: omit sketch_column")
 
 
 def _with_similarities(

@@ -6,7 +6,6 @@ It names the recipe and the design, and PostgreSQL refuses it for another index.
 """
 
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +16,7 @@ from simsql.database.bigint import to_bigint
 from simsql.database.index_spec import names_of_recipe
 from simsql.database.query import Text
 from simsql.database.sources import Sources, text_parts
-from simsql.errors import UsageError
+from simsql.errors import UsageError, warn_caller
 from simsql.fingerprint import Recipe, flips_of_parts, similarities
 from simsql.hamming import Design
 from simsql.hamming.directed import DirectedProbes, direct
@@ -108,11 +107,10 @@ def queries_for_text(
     expected = max(each.expected_recall for each in probes)
     if expected < (_LEAST_RECALL if recall is None else recall - 0.005):
         advice = "pass recall= to read more" if recall is None else f"{_MAX_PROBES:,} prefixes are not enough"
-        warnings.warn(
+        warn_caller(
             f"a search for texts of similarity {similarity:g} is expected to find {expected:.2f} of those that are"
             f" exactly as similar, not {wanted:g}: {advice}",
             RecallWarning,
-            stacklevel=4,
         )
     fingerprint, name = found.fingerprint, recipe.id
     return [SimilarQuery(fingerprint, name, *each) for each in zip(designs, probes, strict=True)]

@@ -98,6 +98,8 @@ def text_parts(
                 f"{column} has several sources, so a single text is not enough: pass a fingerprint or, in Python,"
                 f" text={{{', '.join(f'{name!r}: ...' for name in weights)}}}"
             )
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a str, not {type(text).__name__}")
         return [(text, 1)]
     if text.keys() != weights.keys():
         raise UsageError(

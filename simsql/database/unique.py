@@ -29,7 +29,7 @@ from simsql.database.rows_with_origin import OriginCopier, RowWithOrigin
 from simsql.database.sketches import check_compared_columns, existing_column
 from simsql.database.transfer import raw_connection, sqlalchemy_errors
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import Recipe, similarity_many, sketch_distance
+from simsql.fingerprint import Recipe, compares_features, similarities_of_pairs, sketch_distance
 from simsql.hamming.match import cheapest_search
 
 Raw = psycopg.Connection[tuple[Any, ...]]
@@ -141,7 +141,7 @@ def load_unique(
     """Load the documents without a near-duplicate; yield what has become of each one, once that is committed.
 
     A near-duplicate is a row, or a document loaded before, within `distance` (0 to 64) whose text is at least as
-    similar as `similarity`, as `simsql.similarity` compares them. Of several, the oldest counts. Among loaders,
+    similar as `similarity`, as `SearchIndex.similar` compares them. Of several, the oldest counts. Among loaders,
     none is let in; between a loader and `claim`, none within the distance of the claim. Other writers are not held
     up.
 
@@ -174,7 +174,17 @@ def load_unique(
         if made_by.of_pictures:
             raise UsageError(f"{table}({target.column}) has fingerprints of pictures: only texts can be compared")
         loader = _Loader(
-            connection, target, id_column, text_column, scope or {}, distance, similarity, replace, dry_run, waits
+            connection,
+            target,
+            made_by,
+            id_column,
+            text_column,
+            scope or {},
+            distance,
+            similarity,
+            replace,
+            dry_run,
+            waits,
         )
         found = target.compute(((document, document.text) for document in documents), made_by, workers)
         items = (_Item(document, values, order) for order, (document, values) in enumerate(found))
@@ -199,6 +209,7 @@ def _parts(items: Iterable[_Item], count: int, characters: int) -> Iterator[list
 class _Loader:
     connection: Connection
     target: Target
+    recipe: Recipe
     id_column: str
     text_column: str
     scope: Scope
@@ -232,7 +243,8 @@ class _Loader:
             "fingerprint": sql.Identifier(self.target.column),
             "type": sql.SQL(type_name),
             "sketch": sql.SQL("CAST({} AS int8)").format(sql.Identifier("t", sketch) if sketch else sql.NULL),
-            "differing": sql.Literal(sketch_distance(self.similarity)),
+            # Sketches are of words.
+            "differing": sql.Literal(64 if compares_features(self.recipe) else sketch_distance(self.similarity)),
             "values": sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in columns[1:]),
             "in_scope": sql.SQL("").join(
                 sql.SQL(" AND t.{} = {}").format(sql.Identifier(name), sql.Literal(value))
@@ -377,14 +389,15 @@ class _Loader:
             ids = list({id_ for _, id_ in pairs})
             rows = {id_: (fingerprint, text) for id_, fingerprint, text in raw.execute(self._read_rows, [ids])}
             pairs = [pair for pair in pairs if pair[1] in rows]
-            similarities = similarity_many(
-                (items[number].document.text for number, _ in pairs), (rows[id_][1] for _, id_ in pairs)
-            )
-            for (number, id_), similarity in zip(pairs, similarities.tolist(), strict=True):
+            texts = [[items[number].document.text for number, _ in pairs], [rows[id_][1] for _, id_ in pairs]]
+            for (number, id_), similarity in zip(
+                pairs, similarities_of_pairs(texts[0], texts[1], self.recipe), strict=True
+            ):
                 item, (fingerprint, text) = items[number], rows[id_]
                 bits = _differing(item.fingerprint, fingerprint)
-                is_near = bits <= self.distance and similarity is not None and similarity >= self.similarity
-                if is_near and number in found:
+                if similarity is None or similarity < self.similarity or bits > self.distance:
+                    continue
+                if number in found:
                     del found[number]
                     item.row = _Kept(id_, text, bits, similarity)
             first, count = first + count, 4 * count
@@ -401,8 +414,10 @@ class _Loader:
                 pairs += [(item, other) for other in sorted(others, key=lambda other: other.order)]
                 before[item.fingerprint].append(item)
         texts = [[item.document.text for item in side] for side in (_columns(pairs, 2))]
-        for (item, other), similarity in zip(pairs, similarity_many(*texts).tolist(), strict=True):
-            if similarity >= self.similarity:
+        for (item, other), similarity in zip(
+            pairs, similarities_of_pairs(texts[0], texts[1], self.recipe), strict=True
+        ):
+            if similarity is not None and similarity >= self.similarity:
                 bits = _differing(item.fingerprint, other.fingerprint)
                 item.earlier.append(_Kept(other.id, other.document.text, bits, similarity, other))
 

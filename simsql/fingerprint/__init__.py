@@ -39,6 +39,7 @@ from simsql.fingerprint.jaccard import similarity, similarity_many
 from simsql.fingerprint.margins import compares_features as compares_features
 from simsql.fingerprint.margins import flips_of_parts as flips_of_parts
 from simsql.fingerprint.margins import similarities as similarities
+from simsql.fingerprint.margins import similarities_of_pairs as similarities_of_pairs
 from simsql.fingerprint.pictures import COLOUR_SIDE as COLOUR_SIDE
 from simsql.fingerprint.pictures import GREY_SIDE as GREY_SIDE
 from simsql.fingerprint.pictures import HASH_SIDE as HASH_SIDE

@@ -73,3 +73,11 @@ def similarities(
     shared = np.diff(np.concatenate([[0], np.cumsum(np.isin(rest, own))])[np.concatenate([[0], ends])])
     together = np.maximum(len(own) + sizes - shared, 1)
     return np.ma.MaskedArray(shared / together, mask=[other is None for other in others])
+
+
+def similarities_of_pairs(a: Sequence[str | None], b: Sequence[str | None], recipe: Recipe) -> list[float | None]:
+    """Return the similarities of pairs of texts as `similarities` compares them; None if a text is None."""
+    if not compares_features(recipe):
+        return list(similarity_many(a, b).tolist())
+    pairs = zip(a, b, strict=True)
+    return [None if one is None else similarities(one, [other], recipe).tolist()[0] for one, other in pairs]

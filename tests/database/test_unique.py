@@ -12,12 +12,12 @@ from claims import claim
 from program import wait_until
 from psycopg.errors import ObjectNotInPrerequisiteState
 from sessions import blocked
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from upgrades import RELEASED, bare
 
 from simsql import simhash, similarity
-from simsql.database import NewDocument, install_schema, load_unique, to_bigint
+from simsql.database import NewDocument, create_index, install_schema, load_unique, to_bigint
 from simsql.errors import SimsqlError, UsageError
 
 pytestmark = pytest.mark.oldest_version
@@ -382,3 +382,16 @@ def test_claims_of_the_last_release_meet_loaders_after_an_upgrade(server):
             with pytest.raises(ObjectNotInPrerequisiteState, match="simsql was upgraded"):
                 claiming.result()
         assert load_one(engine).kept == "7"
+
+
+def test_titles_are_compared_by_the_features_of_the_recipe(database):
+    with database.begin() as connection:
+        connection.execute(text("CREATE TABLE book (id text PRIMARY KEY, title text, fingerprint bigint)"))
+        create_index(connection, "book", "fingerprint", recipe="trigrams1-set-1", sources={"title": 1})
+    titles = ["The Portable Carpet", "Teh Portable Carpet", "The Secret Garden"]
+    documents = [NewDocument(str(number), title) for number, title in enumerate(titles)]
+    found = list(
+        load_unique(database, "book", documents, id_column="id", text_column="title", distance=32, similarity=0.7)
+    )
+    assert [decision.outcome for decision in found] == ["loaded", "left out", "loaded"]
+    assert found[1].similarity == pytest.approx(17 / 23)
