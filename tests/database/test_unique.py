@@ -12,7 +12,7 @@ from claims import claim
 from program import wait_until
 from psycopg.errors import ObjectNotInPrerequisiteState
 from sessions import blocked
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 from upgrades import RELEASED, bare
 
@@ -386,7 +386,7 @@ def test_claims_of_the_last_release_meet_loaders_after_an_upgrade(server):
 
 def test_titles_are_compared_by_the_features_of_the_recipe(database):
     with database.begin() as connection:
-        connection.execute(text("CREATE TABLE book (id text PRIMARY KEY, title text, fingerprint bigint)"))
+        connection.exec_driver_sql("CREATE TABLE book (id text PRIMARY KEY, title text, fingerprint bigint)")
         create_index(connection, "book", "fingerprint", recipe="trigrams1-set-1", sources={"title": 1})
     titles = ["The Portable Carpet", "Teh Portable Carpet", "The Secret Garden"]
     documents = [NewDocument(str(number), title) for number, title in enumerate(titles)]
