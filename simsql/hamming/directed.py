@@ -89,7 +89,8 @@ def direct(design: Design, flip_probabilities: Float, recall: float, max_probes:
     found = (drawn[2:] == 0).any(axis=0) | (nearest <= limit)
     of_found = drawn[:2, found] if found.any() else drawn[:2]
     # The more the limited probes miss, the more candidates are chance, and the less a high cost finds.
-    missed = (1 - found.mean()) ** 2
+    missed = 1 - found.mean()
+    missed = min(2 * missed**2, missed)
     cost = _quantile(of_found[0], 1 - _MISSED_BY_COST * allowed - missed)
     screen = _quantile(of_found[1], 1 - _MISSED_BY_SCREEN * (allowed + missed))
     found &= (drawn[0] <= cost) & (drawn[1] <= screen)
