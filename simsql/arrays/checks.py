@@ -37,9 +37,14 @@ def share(name: str, value: object) -> float:
     """Return a number from 0 to 1. Raises UsageError for one out of range, TypeError for another type."""
     if not isinstance(value, Real):
         raise TypeError(f"{name} must be a number between 0 and 1, not {value!r}")
-    if not 0 <= float(value) <= 1:
+    if not 0 <= value <= 1:  # type: ignore[operator]
         raise UsageError(f"{name} must be between 0 and 1, not {value}")
     return float(value)
+
+
+def most_rows(limit: object) -> int | None:
+    """Return a limit of rows, of which None is none. Raises the errors of `whole_number`."""
+    return None if limit is None else whole_number("limit", limit, 0, 2**63 - 1)
 
 
 def is_missing(value: object) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from sqlalchemy import Connection, Engine, TextClause, text
 
-from simsql.arrays.checks import distinct_fingerprints
+from simsql.arrays.checks import distinct_fingerprints, most_rows
 from simsql.arrays.columns import Column, OneFingerprint
 from simsql.database.backfill import Backfill, Compared, Filled
 from simsql.database.bigint import Scope, encode_scope, from_bigint, to_bigint
@@ -303,10 +303,12 @@ class SearchIndex:
         Raises UsageError for shares out of range, an index without a source and no `text_column`, for pictures,
         and for columns as `near_rows` does.
         """
+        limit = most_rows(limit)
         with begin(self._bind) as connection:
             index = self._describe(connection)
             check_compared_columns(connection, self._table, text_column, sketch_column)
             compared = text_column or _source_of(index, self._table)
+            _check_has_text(text, compared)
             query = self._query(index, text, similarity=similarity, recall=recall)
             wanted = text.get(compared) if isinstance(text, Mapping) else text
             if query is None or wanted is None:
@@ -539,9 +541,11 @@ class SearchIndex:
 
 def compared_column(index: SearchIndex, connection: Connection, query: RowQuery, given: str | None) -> str | None:
     """Return the column whose texts a search compares: the given one or, by default, the source of the index."""
-    if query.similarity is None or given is not None:
+    if query.similarity is None:
         return given
-    return _source_of(index._describe(connection, query.recipe), index._table)
+    compared = given or _source_of(index._describe(connection, query.recipe), index._table)
+    _check_has_text(query.text, compared)
+    return compared
 
 
 def _source_of(index: _Described, table: str) -> str:
@@ -555,6 +559,11 @@ def _refuse_sketches(recipe: Recipe) -> None:
         raise UsageError(f"sketches are of words, and {recipe.id} compares characters: omit sketch_column")
 
 
+def _check_has_text(text: Text | None, column: str) -> None:
+    if isinstance(text, Mapping) and column not in text:
+        raise UsageError(f"text= has no text to compare with the column {column}: pass it as one str")
+
+
 def _with_similarities(
     found: list[MatchingRow], similarities: Sequence[float | None], least: float
 ) -> list[MatchingRow]:
@@ -562,7 +571,7 @@ def _with_similarities(
     return [
         match._replace(similarity=value)
         for match, value in zip(found, similarities, strict=True)
-        if value is not None and value >= least
+        if value is not None and value >= float(least)
     ]
 
 

@@ -41,7 +41,7 @@ class RecallWarning(UserWarning):
     """A search for similar texts is expected to find a smaller share of them than asked for."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SimilarQuery:
     """A search for the texts that are at least this similar to one."""
 
@@ -121,5 +121,5 @@ def similar_texts(
 ) -> list[tuple[int, float]]:
     """Return the positions of the texts at least this similar to a text, and the similarities, highest first."""
     values = similarities(text, others, recipe).tolist()
-    alike = [(place, value) for place, value in enumerate(values) if value is not None and value >= least]
+    alike = [(place, value) for place, value in enumerate(values) if value is not None and value >= float(least)]
     return sorted(alike, key=lambda each: -each[1])

@@ -8,6 +8,7 @@ from django.db.models.expressions import Col, Expression, F, Func, Value
 from django.db.models.functions import Coalesce
 from django.db.models.lookups import LessThanOrEqual, Lookup
 
+from simsql.arrays.checks import most_rows
 from simsql.database.bigint import to_bigint
 from simsql.database.index_spec import agreed_recipe, other_recipes
 from simsql.database.query import NOT_GIVEN, Query, QueryOptions, RowOptions, RowQuery, Text, compared_source
@@ -228,6 +229,7 @@ class SimhashQuerySet(models.QuerySet):
         """
         column = _simhash_field(self.model, field)
         (source,) = compared_source(column.sources, column, "use near").names
+        limit = most_rows(limit)
         parts = text_parts(text, column.sources, str(column))
         recipe = agreed_recipe(column.recipe_id, recipe or column.recipe, str(column))
         index = search_index(self.model, field, using=self.db, recipe=recipe)

@@ -94,10 +94,11 @@ def simhash_parts(parts: Iterable[tuple[str, int | str]], recipe: Recipe = DEFAU
 def margins_of_parts(parts: Iterable[tuple[str, int]], recipe: Recipe) -> tuple[int | None, NDArray[np.float64]]:
     """Return the fingerprint of weighted texts, and the margins of its bits: see `Tally.margins`.
 
-    Arguments must be right: see `simhash_parts`.
+    Weights must be right: see `simhash_parts`. Raises TypeError if a text is not a str.
     """
     tally, hashes, weights = Tally(recipe), [np.zeros(0, dtype=np.uint64)], [np.zeros(0, dtype=np.int64)]
-    for text, constant in parts:
+    for position, (text, constant) in enumerate(parts):
+        check_text(text, position)
         for some, occurrences in iter_counts(iter_features(text, recipe)):
             hashes.append(some)
             weights.append(tally.add(some, occurrences, constant))

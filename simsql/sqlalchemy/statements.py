@@ -10,7 +10,7 @@ from sqlalchemy.orm import QueryableAttribute, Session
 from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql.selectable import LateralFromClause
 
-from simsql.arrays.checks import is_missing
+from simsql.arrays.checks import is_missing, most_rows
 from simsql.arrays.columns import OneFingerprint
 from simsql.database.bigint import Scope
 from simsql.database.query import (
@@ -185,6 +185,7 @@ def similar(
     """
     if not isinstance(column, QueryableAttribute):
         raise ArgumentError(f"similar returns entities: pass an attribute of a mapped class, not {column}")
+    limit = most_rows(limit)
     sources = compared_source(sources_of(column.expression), column, "compare the texts of similar_candidates")
     (source,) = sources.names
     found = similar_candidates(column, text, similarity, recall=recall, scope=scope, recipe=recipe)

@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from simsql import DEFAULT_RECIPE, sketch
-from simsql.database.query import NOT_GIVEN, Query, QueryOptions, RowOptions, RowQuery
+from simsql.database.query import NOT_GIVEN, Query, QueryOptions, RowOptions, RowQuery, compared_source
 from simsql.database.sources import Sources
 from simsql.errors import UsageError
 
@@ -55,10 +55,10 @@ def test_a_text_is_compared_with_a_single_source():
     assert [query.sketch(name) for name in ("title", "body", "other")] == [None, sketch("some words"), None]
     assert RowQuery(text="some words").sketch("body") == sketch("some words")
     one = Sources.of("body", None)
-    assert query.compared_source(one, "article.fp") == one
+    assert compared_source(one, "article.fp") == one
     for sources, said in ((None, "no source"), (Sources.of({"a": 1, "b": 1}, None), "several sources")):
         with pytest.raises(UsageError, match=rf"^article\.fp has {said}, so there is no single text"):
-            query.compared_source(sources, "article.fp")
+            compared_source(sources, "article.fp")
 
 
 @pytest.mark.parametrize(("kind", "options"), [(Query, QueryOptions), (RowQuery, RowOptions)])

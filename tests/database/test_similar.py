@@ -1,7 +1,9 @@
 """SearchIndex.similar returns rows with similar texts, and their exact similarity."""
 
 import random
+from fractions import Fraction
 
+import numpy as np
 import pytest
 from sqlalchemy import text
 
@@ -147,6 +149,7 @@ def test_a_recall_that_takes_too_many_probes_is_told(posts):
         ({"similarity": 1.1}, "similarity must be between 0 and 1, not 1.1"),
         ({"recall": -1}, "recall must be between 0 and 1, not -1"),
         ({"recall": 1}, "recall must be below 1"),
+        ({"limit": -1}, "limit must be between 0 and .*, not -1"),
         ({"text_column": "id"}, "column id of post is bigint, not text"),
     ],
     ids=str,
@@ -154,6 +157,40 @@ def test_a_recall_that_takes_too_many_probes_is_told(posts):
 def test_other_arguments_are_refused(posts, options, message):
     with pytest.raises(UsageError, match=message):
         SearchIndex(posts, "post").similar("a text", **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"), [("a text", {"limit": True}), (b"a text", {}), (None, {}), ({"body": 5}, {})], ids=str
+)
+def test_arguments_of_another_type_are_refused(posts, text, options):
+    with pytest.raises(TypeError, match=r"limit must be an int|text 0 must be a str, not"):
+        SearchIndex(posts, "post").similar(text, **options)
+
+
+def test_a_column_is_compared_with_its_own_text_alone(posts):
+    posts.execute(text("ALTER TABLE post ADD title text"))
+    index, wanted = SearchIndex(posts, "post"), {"body": DOCUMENTS[5]}
+    with pytest.raises(UsageError, match="text= has no text to compare with the column title: pass it as one str"):
+        index.similar(wanted, text_column="title")
+    with pytest.raises(UsageError, match="text= has no text to compare with the column title"):
+        index.near_rows(text=wanted, similarity=0.6, text_column="title")
+    assert index.similar({"body": None}) == []
+
+
+def test_a_similarity_may_be_any_number(posts):
+    index = SearchIndex(posts, "post")
+    fill(posts, ["a b c d e f g h j k", "a b c d e f g h j i"])
+    assert similarity("a b c d e f g h j k", "a b c d e f g h j i") == 0.6 < Fraction(3, 5)
+    for least in (Fraction(3, 5), np.float64(0.6)):
+        assert len(index.similar("a b c d e f g h j k", least, recall=0.999)) == 2
+        assert len(index.near_rows(text="a b c d e f g h j k", distance=64, similarity=least)) == 2
+    with pytest.raises(UsageError, match="similarity must be between 0 and 1, not 1000"):
+        index.similar("a b c d e f g h j k", 10**400)
+
+
+def test_queries_are_hashable_and_compared_by_identity(posts):
+    one, other = (SearchIndex(posts, "post").query(DOCUMENTS[5]) for _ in range(2))
+    assert len({one, other}) == 2
 
 
 def test_pictures_have_no_similar_texts(posts):
