@@ -6,7 +6,7 @@ COPY LICENSE README.md pyproject.toml ./
 COPY migrations migrations
 COPY simsql simsql
 COPY sql sql
-RUN pip install --no-cache-dir '.[cli]' && simsql install --sql > 10-simsql.sql
+RUN pip install --no-cache-dir './[cli]' && simsql install --sql > 10-simsql.sql
 
 FROM postgres:18
 COPY --from=schema /checkout/10-simsql.sql /docker-entrypoint-initdb.d/
