@@ -19,9 +19,9 @@ class UsageError(SimsqlError, ValueError):
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
-    """Issue a warning about the line that called this package."""
+    """Issue a warning about the line that called this package, also through a decorator of contextlib."""
     level, frame = 1, inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("simsql."):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("simsql.", "contextlib")):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
 

@@ -38,7 +38,8 @@ BEGIN
                         index.table_id, quote_ident(index.column_name), coalesce(index.recipe, 'that nobody has named'),
                         coalesce(query ->> 'recipe', 'none')
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = CASE WHEN index.recipe IS NOT NULL THEN make_one
+                  HINT = CASE WHEN index.recipe IS NOT NULL
+                              THEN format('%s --recipe %s, or name the recipe in the model.', rtrim(make_one, '.'), index.recipe)
                               ELSE format('Name it: SELECT simsql.alter_index(%L, %L, recipe => %L);',
                                           index.table_id::text, index.column_name, query ->> 'recipe') END;
     END IF;

@@ -14,7 +14,6 @@ from simsql.database.sketches import check_compared_columns
 from simsql.database.transfer import raw_connection
 from simsql.errors import UsageError
 from simsql.fingerprint import (
-    DEFAULT_RECIPE,
     estimate_similarity,
     show_similarity,
     similarities,
@@ -96,8 +95,7 @@ def explain_row(
     text = query.compared_text(text_column or "")
     alike = None
     if query.similarity is not None:
-        recipe = DEFAULT_RECIPE if similar is None else index.recipe()
-        (alike,) = [None] if text is None else similarities(text, [own], recipe).tolist()
+        (alike,) = [None] if text is None else similarities(text, [own], index.recipe()).tolist()
     estimate = None
     if sketch_column is not None and text is not None:
         bits = document[sketch_column]

@@ -71,7 +71,7 @@ class IndexSpec:
             "column": str(column),
             "distance": whole_number("distance", distance, 0, FINGERPRINT_BITS),
             "design": design,
-            "recipe": recipe.id if isinstance(recipe, Recipe) else recipe,
+            "recipe": recipe.id if isinstance(recipe, Recipe) else _full_id(recipe),
             "scope": tuple(map(str, scope)),
             "storage": storage,
             "sources": () if sources is None else _canonical(sources),

@@ -171,14 +171,14 @@ def similar(
     limit: int | None = None,
     scope: Scope | None = None,
     recipe: Recipe | None = None,
-    where: Sequence[ColumnElement[bool]] = (),
+    where: ColumnElement[bool] | Sequence[ColumnElement[bool]] = (),
     options: Sequence[ORMOption] = (),
 ) -> list[tuple[Any, float]]:
     """Return the entities whose texts are at least this similar to a text, and the similarity, most similar first.
 
     It executes `similar_candidates`, whose arguments it takes, and compares the texts, so `similarity` is exact.
-    `where` has more conditions for the entities, `options` how to load them. `limit` keeps the most similar ones.
-    With an AsyncSession: `await session.run_sync(similar, Article.fingerprint, text=...)`.
+    `where` is a condition for the entities, or several, and `options` say how to load them. `limit` keeps the most
+    similar ones. With an AsyncSession: `await session.run_sync(similar, Article.fingerprint, text=...)`.
 
     Raises the errors of `similar_candidates`, and ArgumentError for a column that is not an attribute of a mapped
     class with one source.
@@ -189,7 +189,8 @@ def similar(
     sources = compared_source(sources_of(column.expression), column, "compare the texts of similar_candidates")
     (source,) = sources.names
     found = similar_candidates(column, text, similarity, recall=recall, scope=scope, recipe=recipe)
-    found = found.add_columns(getattr(_entity(column), source)).where(*where).options(*options)
+    conditions = where if isinstance(where, Sequence) else [where]
+    found = found.add_columns(getattr(_entity(column), source)).where(*conditions).options(*options)
     rows = session.execute(found).unique().all()
     wanted = RowQuery(text=text, similarity=similarity).compared_text(source)
     if wanted is None:

@@ -99,6 +99,8 @@ def test_titles_are_compared_by_their_trigrams(database_url, connection):
     assert json.loads(found)["similarity"] > 0.9
     explained = run(*search, "--similarity", 0.99, "--explain", 1).done().lines[-1]
     assert explained == "not found: similarity 0.90 is below 0.99"
+    near = ["near", *search[1:], "--distance", 64, "--similarity", 0.5, "--explain", 1]
+    assert run(*near).done().lines[-1].endswith("similarity 0.90 is at least 0.5")
 
 
 def test_the_query_of_a_file_searches_in_sql(connection, tmp_path):

@@ -45,6 +45,8 @@ def test_values_of_many_kinds_become_plain_ones():
     column, scope = (column.name for column in names)
     spec = IndexSpec(column, distance=np.int64(5), recipe=Recipe(shingles=(3,)), scope=[scope])
     assert spec == IndexSpec("fingerprint", 5, None, "words3-log-1", ("tenant",))
+    # As the index is to know it, however it is spelled.
+    assert IndexSpec("title", recipe="pg_trgm") == IndexSpec("title", recipe="trigrams1-set-1")
     assert [type(value) for value in (spec.column, spec.distance, *spec.scope)] == [str, int, str]
 
 

@@ -12,18 +12,17 @@ from pathlib import Path
 from threading import Barrier
 
 import httpx
-import numpy as np
 import psycopg
 from commits import write_commits
 from documentation import BACKEND as PAGE
 from documentation import assert_output, read_blocks, read_commands
-from numpy.typing import NDArray
 from oracle import distance
 from preloaded import preloaded_programs
 from program import environment, temporary_folder, wait_until
 from servers import Server
 
-from simsql import simhash, simhash_many
+from simsql import DEFAULT_RECIPE, simhash, simhash_many
+from simsql.fingerprint import similarities
 
 ARTICLES = 50_000
 WORDS = [f"word{number}" for number in range(3_000)]
@@ -121,16 +120,6 @@ def schema_of(server: Server, database: str) -> list[str]:
     return [line for line in lines if not line.startswith(("\\restrict", "\\unrestrict"))]  # random keys
 
 
-def similar(fingerprints: NDArray[np.uint64], number: int, within: int) -> list[tuple[int, int]]:
-    """Brute force: (id, distance) of the articles near the one of this id, nearest first."""
-    distances = np.bitwise_count(fingerprints ^ fingerprints[number - 1])
-    found = [
-        (int(distances[place]), int(fingerprints[place].view(np.int64)), int(place) + 1)
-        for place in np.flatnonzero(distances <= within)
-    ]
-    return [(other, bits) for bits, _, other in sorted(found) if other != number]
-
-
 def test_the_service_gains_near_duplicate_search_and_loses_it_again(server: Server) -> None:
     with (
         temporary_folder() as folder,
@@ -169,9 +158,9 @@ def test_the_service_gains_near_duplicate_search_and_loses_it_again(server: Serv
             shell.run_next(after, "simsql backfill")
             fingerprints = simhash_many(texts).data
             stored = connection.execute("SELECT fingerprint FROM article ORDER BY id").fetchall()
-            assert [fingerprint for (fingerprint,) in stored] == fingerprints.view(np.int64).tolist()
+            assert [fingerprint for (fingerprint,) in stored] == fingerprints.view("int64").tolist()
             with running(after, shell.variables) as new:
-                check_search(new, fingerprints)
+                check_search(new, texts)
                 check_posts(new, texts)
             assert connection.execute("SELECT count(*) FROM simsql.verify('article')").fetchone() == (0,)
 
@@ -190,21 +179,24 @@ def operations_of(revision: str) -> list[str]:
     return re.split(r"(?=op\.)", code)
 
 
-def check_search(client: httpx.Client, fingerprints: NDArray[np.uint64]) -> None:
+def check_search(client: httpx.Client, texts: list[str]) -> None:
     found = 0
     for number in (1, 2, 777, ARTICLES - 99, ARTICLES - 1, ARTICLES, ARTICLES + 1, ARTICLES + 3):
-        for within in (0, 3, 7, 10):
-            answer = client.get(f"/articles/{number}/similar", params={"distance": within})
-            articles = [(article["id"], article["distance"]) for article in answer.json()]
-            assert articles == similar(fingerprints, number, within)
-            found += len(articles)
-        assert (
-            client.get(f"/articles/{number}/similar").json()[:1]
-            == client.get(f"/articles/{number}/similar", params={"distance": 7}).json()[:1]
-        )
+        values = similarities(texts[number - 1], texts, DEFAULT_RECIPE)
+        alike = {
+            place: value for place, value in enumerate(values.tolist(), 1) if value is not None and value >= 0.6
+        }
+        del alike[number]
+        articles = client.get(f"/articles/{number}/similar").json()
+        assert {article["id"]: article["similarity"] for article in articles} == alike
+        shares = [article["similarity"] for article in articles]
+        assert shares == sorted(shares, reverse=True)
+        found += len(articles)
+        nearly = client.get(f"/articles/{number}/similar", params={"similarity": 0.9}).json()
+        assert nearly == [article for article in articles if article["similarity"] >= 0.9]
     assert found > 10
     assert client.get("/articles/999999999/similar").status_code == 404
-    assert client.get("/articles/1/similar", params={"distance": 65}).status_code == 422
+    assert client.get("/articles/1/similar", params={"similarity": 60}).status_code == 422
 
 
 def check_posts(client: httpx.Client, texts: list[str]) -> None:

@@ -12,6 +12,8 @@ from documentation import DJANGO_MODELS, assert_output, read_blocks, read_comman
 from program import environment, temporary_folder
 from servers import Server
 
+from simsql import similarity
+
 # Runs steps in one process, which takes less time than one for each: commands of manage.py, code of the page, and
 # requests. Each step prints what it would print.
 RUNNER = """
@@ -103,7 +105,8 @@ def test_the_project_gains_near_duplicate_search_and_loses_it_again(server: Serv
         known, new, similar = (json.loads(answer) for answer in printed[len(expected) : -1])
         assert known == [409, {"error": "nearly the same as article 299"}]
         assert new[0] == 201
-        assert [found["id"] for found in similar[1]["articles"]] == [300]
+        (found,) = similar[1]["articles"]
+        assert (found["id"], found["similarity"]) == (300, similarity(first, second))
         assert server.run("pg_dump", "--schema-only", "--restrict-key=x", url.database) == tables
         assert connection.execute("SELECT count(*) FROM articles_article").fetchone() == (303,)
 

@@ -124,6 +124,8 @@ def test_a_query_for_another_index_is_refused(connection):
         similar(connection, make_query(FINGERPRINTS[0], (5, 2, 0)))
     with pytest.raises(state, match="has the recipe words12-log-1, but the query was made with words1-set-1"):
         similar(connection, change(query, recipe="words1-set-1"))
+    with pytest.raises(state, match="--query --recipe words12-log-1, or name the recipe in the model"):
+        similar(connection, change(query, recipe=None))
     connection.execute("UPDATE simsql.registry SET recipe = NULL")
     with pytest.raises(state, match="recipe that nobody has named"):
         similar(connection, query)

@@ -96,6 +96,7 @@ def test_similar_loads_entities_with_conditions_and_options(session):
         options=[joinedload("*")],
     )
     session.expunge_all()
+    assert similar(session, Article.fingerprint, WANTED, where=Article.author_id == 2)[0][0].author_id == 2
     expected = {body for body, _ in most_similar(WANTED, BODIES[1::2], 0.6)}
     assert len(found) == len(expected) > 0
     assert {article.author.id for article, _ in found} == {2}

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
-from simsql.sqlalchemy import claim, near
+from simsql.sqlalchemy import claim, similar
 from sqlalchemy import select
 
 from app.database import Session
@@ -41,12 +41,10 @@ async def read_article(article_id: int, session: Session) -> Article:
 
 @router.get("/{article_id}/similar")
 async def find_similar(
-    article_id: int, session: Session, distance: Annotated[int, Query(ge=0, le=10)] = 7
+    article_id: int, session: Session, similarity: Annotated[float, Query(ge=0.5, le=1)] = 0.6
 ) -> list[SimilarArticle]:
-    """Return articles that are nearly the same, nearest first."""
+    """Return articles with a similar text, most similar first."""
     article = await read_article(article_id, session)
-    nearest = near(Article.fingerprint, article.fingerprint, distance).where(Article.id != article_id).limit(100)
-    return [
-        SimilarArticle(id=other.id, title=other.title, distance=bits)
-        for other, bits in await session.execute(nearest)
-    ]
+    others = Article.id != article_id
+    found = await session.run_sync(similar, Article.fingerprint, article.body, similarity, where=others)
+    return [SimilarArticle(id=other.id, title=other.title, similarity=share) for other, share in found[:100]]

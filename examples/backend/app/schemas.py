@@ -37,8 +37,8 @@ class ArticleOut(NewArticle):
 
 
 class SimilarArticle(BaseModel):
-    """A similar article, and the number of different bits (0 to 64)."""
+    """A similar article, and the similarity of the texts (0 to 1)."""
 
     id: int
     title: str
-    distance: int
+    similarity: float

@@ -30,12 +30,12 @@ def get_article(request: HttpRequest, number: int) -> JsonResponse:
 
 
 def get_similar(request: HttpRequest, number: int) -> JsonResponse:
-    """Return the articles that are nearly the same, nearest first: 20 on a page."""
+    """Return the articles with a similar text, most similar first: 20 on a page."""
     article = get_object_or_404(Article, pk=number)
     start = int(request.GET.get("start", 0))
-    near = Article.objects.near("fingerprint", article.fingerprint, distance=12).exclude(pk=number)
-    page = near.select_related("author")[start : start + 20]
-    return JsonResponse({"articles": [{**_as_json(found), "distance": found.distance} for found in page]})
+    others = Article.objects.exclude(pk=number).select_related("author")
+    page = others.similar("fingerprint", article.body, similarity=0.6)[start : start + 20]
+    return JsonResponse({"articles": [{**_as_json(found), "similarity": found.similarity} for found in page]})
 
 
 def _as_json(article: Article) -> dict[str, object]:
