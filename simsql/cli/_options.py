@@ -346,6 +346,7 @@ def distance_option(more: str) -> Any:
 SearchDistance = Annotated[int | None, distance_option("; by default, that of the index")]
 Workers = Annotated[int | None, number_option("--workers", least=1)]
 IndexedColumn = Annotated[str | None, option("--column")]
+OF_TITLES = ", or those of letters with the recipe pg_trgm"
 _SOURCES = option("--text-column", "; by default those of the index; may be repeated", metavar="NAME[=WEIGHT]")
 SourceColumns = Annotated[list[str] | None, _SOURCES]
 _SKETCHED = option("--sketch-column", "; SOURCE is needed for several text columns", metavar="NAME[=SOURCE]")

@@ -1,6 +1,7 @@
 """`simsql dedup-table`: decisions about the rows of a table, in a new table."""
 
 from collections.abc import Iterator
+from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,9 @@ from simsql.cli._explanation import print_explained_pair
 from simsql.cli._options import Deciding, NewRecipeName, TableName, Workers, option, path_option
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import print_summary
+from simsql.database.binds import begin
+from simsql.database.query import RowQuery
+from simsql.database.search_index import SearchIndex, compared_column
 from simsql.dedup.sinks.table import TableSink
 from simsql.dedup.sources.rows import RowSource
 from simsql.dedup.sources.table import TableOptions
@@ -22,7 +26,7 @@ from simsql.processes import usable_cores
 def dedup_table_command(
     *,
     table: TableName,
-    text_column: Annotated[str, option("--text-column")],
+    text_column: Annotated[str | None, option("--text-column", "; by default the source of the index")] = None,
     sketch_column: Annotated[str | None, option("--sketch-column", "; by default sketch, if there is one")] = None,
     into: Annotated[str | None, option("--into", ": the key of each row, and that of the row to keep")] = None,
     replace: Annotated[
@@ -48,7 +52,7 @@ def dedup_table_command(
     """
     options = TableOptions(
         table,
-        text_column,
+        text_column or "",
         into,
         sketch_column=sketch_column,
         scope_columns=tuple(scope_column or ()),
@@ -65,6 +69,10 @@ def dedup_table_command(
         options.outputs().refuse(Path(recipe))
     stages = run.stages()
     with run.open() as engine:
+        if text_column is None:
+            with begin(engine) as connection:
+                index, query = SearchIndex(connection, table), RowQuery(text="", similarity=0)
+                options = replaced(options, text_column=compared_column(index, connection, query, None) or "")
         source, sink, explanation = dedup_table(engine, options, stages)
     if source.columns.ignored and len(source.order.place):
         run.remark(source.columns.ignored)

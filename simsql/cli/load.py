@@ -13,6 +13,7 @@ import typer
 from simsql.cli._app import command
 from simsql.cli._database import Working
 from simsql.cli._options import (
+    OF_TITLES,
     Formatted,
     IndexedColumn,
     Paths,
@@ -70,7 +71,9 @@ class _Unique:
 
     unique: Annotated[bool, option("--unique")] = False
     distance: Annotated[int | None, distance_option(f"{_ONLY_UNIQUE}, by default 12")] = None
-    similarity: Annotated[float | None, share_option("--similarity", f"{_ONLY_UNIQUE}, by default 0.6")] = None
+    similarity: Annotated[
+        float | None, share_option("--similarity", f"{OF_TITLES}{_ONLY_UNIQUE}, by default 0.6")
+    ] = None
     scope: ScopeValues = None
     replace: Annotated[bool, option("--replace", f": rows whose id comes with another text{_ONLY_UNIQUE}")] = False
     dry_run: Annotated[bool, option("--dry-run", _ONLY_UNIQUE)] = False

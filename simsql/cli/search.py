@@ -16,6 +16,7 @@ from simsql.cli._app import command
 from simsql.cli._database import Listing
 from simsql.cli._explanation import print_explanation
 from simsql.cli._options import (
+    OF_TITLES,
     Encoding,
     IndexedColumn,
     IndexedTable,
@@ -97,7 +98,7 @@ def near_command(
     distance: SearchDistance = None,
     similarity: Annotated[
         float | None,
-        share_option("--similarity", " to the text you search for; by default, texts are not compared"),
+        share_option("--similarity", f" to yours{OF_TITLES}; by default, texts are not compared"),
     ] = None,
     rows: _Rows,
     run: Listing,
@@ -130,7 +131,7 @@ def similar_command(
     searched: _Text,
     similarity: Annotated[
         float,
-        share_option("--similarity", " to the text you search for; the recipe pg_trgm compares those of letters"),
+        share_option("--similarity", f" to yours{OF_TITLES}"),
     ] = SIMILARITY,
     recall: Annotated[
         float | None, share_option("--recall", "; by default 0.99, or less if that takes long")

@@ -133,7 +133,6 @@ def test_scopes_conditions_and_earlier_decisions(articles):
     ("arguments", "part"),
     [
         (["article", "--text-column", "body"], "name the table for the decisions with --into"),
-        (["article", "--into", "decisions"], "missing option '--text-column'"),
         (
             ["article", "--text-column", "body", "--into", "a", "--explain", "b", "c"],
             "--explain writes no decisions",
@@ -149,6 +148,20 @@ def test_scopes_conditions_and_earlier_decisions(articles):
 )
 def test_options_that_are_missing_or_do_not_fit(arguments, part):
     run("dedup-table", *arguments).failed(2, part)
+
+
+def test_the_index_names_the_text_column(articles, database_url):
+    connection, dedup = articles
+    search = ["dedup-table", "article", "--database", database_url]
+    run(*search, "--into", "decisions").failed(2, "no simhash index")
+    connection.execute("ALTER TABLE article ADD fp bigint")
+    create = "SELECT simsql.create_index('article', 'fp', recipe => 'words12-log-1')"
+    connection.execute(create)
+    run(*search, "--into", "decisions").failed(2, "--text-column")
+    connection.execute("SELECT simsql.alter_index('article', sources => '{\"body\": 1}')")
+    assert run(*search, "--into", "decisions").done().lines == ["decisions: 4 rows"]
+    explained = dedup("--explain", "a", "b").done().lines
+    assert run(*search, "--explain", "a", "b").done().lines == explained
 
 
 def test_errors_of_postgresql(articles, database_url):
