@@ -19,9 +19,11 @@ class UsageError(SimsqlError, ValueError):
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
-    """Issue a warning about the line that called this package, also through a decorator of contextlib."""
+    """Issue a warning about the line that called this package, also through contextlib or a manager of Django."""
     level, frame = 1, inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(("simsql.", "contextlib")):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(
+        ("simsql.", "contextlib", "django.")
+    ):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
 

@@ -227,6 +227,8 @@ class SimhashQuerySet(models.QuerySet):
         Raises UsageError for shares out of range, for a field without exactly one source, and for a text or a
         recipe that does not fit it.
         """
+        if self._fields is not None:
+            raise TypeError("Cannot call similar() after .values() or .values_list()")
         column = _simhash_field(self.model, field)
         (source,) = compared_source(column.sources, column, "use near").names
         limit = most_rows(limit)
@@ -243,7 +245,9 @@ class SimhashQuerySet(models.QuerySet):
         if (of_row := sketch_of(column)) is not None and not compares_features(recipe):
             bits = Coalesce(HammingDistance(of_row.name, sketch(parts[0][0])), 0)
             rows = rows.filter(LessThanOrEqual(bits, sketch_distance(similarity)))
-        found = list(rows.annotate(distance=HammingDistance(field, query.fingerprint)).order_by("distance", "pk"))
+        # As annotations, they may not have the name of a field.
+        distance = HammingDistance(field, query.fingerprint)
+        found = list(rows.annotate(distance=distance, similarity=Value(0.0)).order_by("distance", "pk"))
         alike = similar_texts(parts[0][0], [getattr(row, source) for row in found], recipe, similarity)
         for place, value in alike:
             found[place].similarity = value

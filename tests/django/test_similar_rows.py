@@ -1,11 +1,14 @@
 """Similar texts in querysets: with their exact similarity, wherever the queryset comes from."""
 
 import pytest
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, connection, models, transaction
+from django.test.utils import isolate_apps
 from library.models import Article, Author, Headline, Leaf, Note, Page, Picture
 from similar_texts import edited_texts, most_similar
 
 from simsql import DEFAULT_RECIPE, Recipe
+from simsql.database import RecallWarning
+from simsql.django import SimhashField, SimhashQuerySet
 from simsql.errors import UsageError
 
 BODIES = edited_texts()
@@ -33,6 +36,9 @@ def test_the_most_similar_rows_come_first(in_test_case):
     assert found(authors[1].articles.similar("fingerprint", WANTED)) == most_similar(WANTED, BODIES[1::2], 0.6)
     for nothing in ("", "?!", {"body": None}):
         assert Article.objects.similar("fingerprint", nothing) == []
+    with pytest.warns(RecallWarning) as warned:
+        Article.objects.similar("fingerprint", WANTED, 0.1)
+    assert [warning.filename for warning in warned] == [__file__]
     assert Article.objects.similar("fingerprint", WANTED, recall=0.9, recipe=DEFAULT_RECIPE)[0].body == WANTED
 
 
@@ -41,12 +47,14 @@ def test_the_most_similar_rows_come_first(in_test_case):
 def test_sketches_leave_out_rows(in_test_case):
     Page.objects.bulk_create(Page(body=body) for body in BODIES)
     leaf = Leaf.objects.create(body=WANTED)
-    assert found(Page.objects.similar("fingerprint", WANTED)) == most_similar(WANTED, [*BODIES, WANTED], 0.6)
+    rows = Page.objects.similar("fingerprint", WANTED, recall=0.9999)
+    assert found(rows) == most_similar(WANTED, [*BODIES, WANTED], 0.6)
     assert Leaf.objects.similar("fingerprint", WANTED) == [leaf]
     Page.objects.filter(body=BODIES[6]).update(sketch=None)
     with connection.cursor() as cursor:
         cursor.execute('UPDATE library_page SET "Sketched" = ~"Sketched"')
-    assert found(Page.objects.similar("fingerprint", WANTED)) == most_similar(WANTED, [BODIES[6]], 0.6)
+    rows = Page.objects.similar("fingerprint", WANTED, recall=0.9999)
+    assert found(rows) == most_similar(WANTED, [BODIES[6]], 0.6)
 
 
 def test_a_scope_confines_the_search(in_test_case):
@@ -92,3 +100,26 @@ def test_an_error_of_postgresql_is_one_of_django(in_test_case):
         cursor.execute("SELECT simsql.drop_index('library_article', 'fingerprint')")
     with pytest.raises(DatabaseError, match="no simhash index"), transaction.atomic():
         Article.objects.similar("fingerprint", WANTED)
+
+
+@pytest.mark.parametrize("select", ["values", "values_list"])
+def test_similar_returns_objects_alone(in_test_case, select):
+    rows = getattr(Article.objects, select)("body")
+    with pytest.raises(TypeError, match=r"Cannot call similar\(\) after \.values\(\) or \.values_list\(\)"):
+        rows.similar("fingerprint", WANTED)
+
+
+@isolate_apps("library")
+def test_a_field_of_the_name_of_the_similarity_is_not_overwritten(in_test_case):
+    class Rated(models.Model):
+        body = models.TextField()
+        similarity = models.FloatField()
+        fingerprint = SimhashField(source="body")
+        objects = SimhashQuerySet.as_manager()
+
+        class Meta:
+            app_label = "library"
+            db_table = Article._meta.db_table
+
+    with pytest.raises(ValueError, match="'similarity' conflicts with a field on the model"):
+        Rated.objects.similar("fingerprint", WANTED)
