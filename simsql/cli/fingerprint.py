@@ -82,6 +82,8 @@ def fingerprint_command(
     made_by = parse_recipe(recipe) or DEFAULT_RECIPE
     if not querying.query and querying != _Querying():
         raise UsageError("the similarity, the recall and the design are those of a query: add --query")
+    if querying.query and (sketches or encode is not Encode.DECIMAL):
+        raise UsageError("--query prints queries: leave out --sketches and --encode")
     reader = reading.open(paths, lines=lines)
 
     def named_texts(report: Report) -> Iterator[tuple[str, str]]:

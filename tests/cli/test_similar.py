@@ -130,4 +130,6 @@ def test_queries_of_lines():
         to_bigint(simhash(EDITED)),
     ]
     run("fingerprint", "-", "--blocks", 5).failed(2, "add --query")
+    for option in ("--sketches", "--encode=hex"):
+        run("fingerprint", "-", "--query", option).failed(2, "leave out --sketches and --encode")
     run("fingerprint", "-", "--lines", "--query", "--recipe", "phash", stdin=text.encode()).failed(2, "use near")
