@@ -88,9 +88,11 @@ def direct(design: Design, flip_probabilities: Float, recall: float, max_probes:
         limit -= 1
     found = (drawn[2:] == 0).any(axis=0) | (nearest <= limit)
     of_found = drawn[:2, found] if found.any() else drawn[:2]
-    # The more the limited probes miss, the more candidates are chance, and the less a high cost finds.
+    # The more the limited probes miss, the more candidates are chance, and the less a high cost finds. Among long
+    # prefixes there are few candidates anyway, unless the search scans and expects nothing.
+    read = sum(len(pattern) / (1 << len(bits)) for pattern, bits in zip(patterns, places, strict=True))
     missed = 1 - found.mean()
-    missed = min(2 * missed**2, missed)
+    missed = min(2 * missed**2, missed) * (min(1000 * read, 1) if found.any() else 1)
     cost = _quantile(of_found[0], 1 - _MISSED_BY_COST * allowed - missed)
     screen = _quantile(of_found[1], 1 - _MISSED_BY_SCREEN * (allowed + missed))
     found &= (drawn[0] <= cost) & (drawn[1] <= screen)

@@ -98,6 +98,7 @@ WITHOUT_EFFECT = [
     ("GRANT UPDATE (key)", "built_"),
     ("GRANT ALL ON FUNCTION", "search_"),
     ("GRANT ALL ON FUNCTION", "scan_"),
+    ("GRANT ALL ON FUNCTION", "similar_"),
     ("DISABLE TRIGGER", "_column"),
     ("DISABLE TRIGGER", "_no_parent"),
 ]
