@@ -5,6 +5,9 @@ from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Annotated
 
+from sqlalchemy import Engine
+from sqlalchemy.exc import ProgrammingError
+
 from simsql.cli._app import command
 from simsql.cli._database import Working
 from simsql.cli._explanation import print_explained_pair
@@ -18,6 +21,7 @@ from simsql.dedup.sinks.table import TableSink
 from simsql.dedup.sources.rows import RowSource
 from simsql.dedup.sources.table import TableOptions
 from simsql.dedup.table_job import dedup_table
+from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.processes import usable_cores
 
@@ -70,9 +74,7 @@ def dedup_table_command(
     stages = run.stages()
     with run.open() as engine:
         if text_column is None:
-            with begin(engine) as connection:
-                index, query = SearchIndex(connection, table), RowQuery(text="", similarity=0)
-                options = replaced(options, text_column=compared_column(index, connection, query, None) or "")
+            options = replaced(options, text_column=_column_of_index(engine, table))
         source, sink, explanation = dedup_table(engine, options, stages)
     if source.columns.ignored and len(source.order.place):
         run.remark(source.columns.ignored)
@@ -81,6 +83,15 @@ def dedup_table_command(
         return
     print(f"{options.into}: {sink.decided:,} rows")
     print_summary(_counts(source, sink), stages, run.console)
+
+
+def _column_of_index(engine: Engine, table: str) -> str:
+    try:
+        with begin(engine) as connection:
+            index, query = SearchIndex(connection, table), RowQuery(text="", similarity=0)
+            return compared_column(index, connection, query, None) or ""
+    except ProgrammingError as error:  # no index, which this command does not need
+        raise UsageError("no index names the column of the texts: name it with --text-column") from error
 
 
 def _counts(source: RowSource, sink: TableSink) -> Iterator[tuple[str, int]]:

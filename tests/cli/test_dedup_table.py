@@ -153,7 +153,7 @@ def test_options_that_are_missing_or_do_not_fit(arguments, part):
 def test_the_index_names_the_text_column(articles, database_url):
     connection, dedup = articles
     search = ["dedup-table", "article", "--database", database_url]
-    run(*search, "--into", "decisions").failed(2, "no simhash index")
+    run(*search, "--into", "decisions").failed(2, "name it with --text-column")
     connection.execute("ALTER TABLE article ADD fp bigint")
     create = "SELECT simsql.create_index('article', 'fp', recipe => 'words12-log-1')"
     connection.execute(create)
