@@ -112,8 +112,12 @@ def explain_row(
     elif query.similarity is not None:
         why = _compare(query.similarity, alike, estimate, text_column)
         if why is None and fingerprint not in matches:
-            why = "its fingerprint is an unlikely one for such a text; a higher recall finds more"
-            why += _other_text(index, own, fingerprint)
+            made = index.query(query.text or "", **(similar or SimilarOptions()))
+            why = (
+                "its fingerprint is an unlikely one for such a text: the search expects to find"
+                f" {made.expected_recall if made else 0:.2f} of the rows exactly as similar as asked, and more with a"
+                f" higher recall{_other_text(index, own, fingerprint)}"
+            )
     reasons = [] if similar is not None else [f"distance {distance} is at most {within}"]
     reasons += [] if alike is None else [f"similarity {show_similarity(alike)} is at least {query.similarity:g}"]
     found = f"the search finds it: {', and '.join(reasons)}"
