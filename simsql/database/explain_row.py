@@ -113,10 +113,10 @@ def explain_row(
         why = _compare(query.similarity, alike, estimate, text_column)
         if why is None and fingerprint not in matches:
             made = index.query(query.text or "", **(similar or SimilarOptions()))
+            expected = f"{made.expected_recall:.2f}" if made else "none"
             why = (
-                "its fingerprint is an unlikely one for such a text: the search expects to find"
-                f" {made.expected_recall if made else 0:.2f} of the rows exactly as similar as asked, and more with a"
-                f" higher recall{_other_text(index, own, fingerprint)}"
+                f"its fingerprint is an unlikely one for such a text: the search expects to find {expected} of the"
+                f" rows exactly as similar as asked, and more with a higher recall{_other_text(index, own, fingerprint)}"
             )
     reasons = [] if similar is not None else [f"distance {distance} is at most {within}"]
     reasons += [] if alike is None else [f"similarity {show_similarity(alike)} is at least {query.similarity:g}"]
