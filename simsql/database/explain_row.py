@@ -116,8 +116,8 @@ def explain_row(
             expected = f"{made.expected_recall:.2f}" if made else "none"
             why = (
                 f"its fingerprint is an unlikely one for such a text: the search expects to find {expected} of the"
-                f" rows exactly as similar as asked, and more with a higher recall{_other_text(index, own, fingerprint)}"
-            )
+                " rows exactly as similar as asked, and more with a higher recall"
+            ) + _other_text(index, own, fingerprint)
     reasons = [] if similar is not None else [f"distance {distance} is at most {within}"]
     reasons += [] if alike is None else [f"similarity {show_similarity(alike)} is at least {query.similarity:g}"]
     found = f"the search finds it: {', and '.join(reasons)}"
