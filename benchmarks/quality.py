@@ -40,7 +40,9 @@ _OWN = [
     Recipe(tokens="characters", shingles=(4,)),
     Recipe(tokens="characters", shingles=(5,)),
 ]
-RECIPES = {recipe.id: recipe for recipe in _OWN} | KNOWN_RECIPES
+# pg_trgm is for titles: see similar_titles.py.
+_FOR_TEXTS = {name: recipe for name, recipe in KNOWN_RECIPES.items() if name != "pg_trgm"}
+RECIPES = {recipe.id: recipe for recipe in _OWN} | _FOR_TEXTS
 # Of the antecedents that the paper on SpotSigs recommends.
 _STOP_WORDS = frozenset({"a", "an", "be", "do", "have", "is", "the", "to", "was"})
 

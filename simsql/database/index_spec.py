@@ -71,7 +71,7 @@ class IndexSpec:
             "column": str(column),
             "distance": whole_number("distance", distance, 0, FINGERPRINT_BITS),
             "design": design,
-            "recipe": recipe.id if isinstance(recipe, Recipe) else _full_id(recipe),
+            "recipe": recipe.id if isinstance(recipe, Recipe) else _spelled_id(recipe),
             "scope": tuple(map(str, scope)),
             "storage": storage,
             "sources": () if sources is None else _canonical(sources),
@@ -168,3 +168,9 @@ def differs_for_sure(found: str | None, recipe: Recipe) -> bool:
 
 def _full_id(recipe_id: str | None) -> str | None:
     return KNOWN_RECIPES[recipe_id].id if recipe_id in KNOWN_RECIPES else recipe_id
+
+
+def _spelled_id(recipe_id: str | None) -> str | None:
+    """Return the id for a name, if it spells out the recipe and says more than the name."""
+    known = KNOWN_RECIPES.get(recipe_id or "")
+    return known.id if known is not None and isinstance(known.tokens, str) else recipe_id

@@ -6,11 +6,12 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from simsql.documents import DELIMITERS, UnfitError, printable, read_document, storable
+from simsql.documents.compression import READ_ERRORS, find_compression
 from simsql.documents.output_formats import format_of_file
 from simsql.errors import SimsqlError
 
@@ -21,7 +22,7 @@ _MEANINGS = {
     **dict.fromkeys((UNSURE, ""), None),
 }
 
-_LARGEST = 1 << 28  # bytes; a device may have any number
+_LARGEST = 1 << 28  # bytes; a device or a compressed file may have any number
 Record = dict[str, Any]
 Side = str | None
 
@@ -62,6 +63,11 @@ def read_labels(path: Path, stdin: BinaryIO | None = None) -> Labels:
     try:
         with nullcontext(stdin) if stdin else path.open("rb") as file:
             content = bytes(read_document(file, _LARGEST))
+        if compression := find_compression(content):
+            try:
+                content = bytes(read_document(compression.read(BytesIO(content)), _LARGEST))
+            except READ_ERRORS as error:
+                raise SimsqlError(f"{name} cannot be decompressed: {error}") from None
     except UnfitError:
         raise SimsqlError(f"{name} has more than {_LARGEST >> 20} MB of labels: split it") from None
     try:

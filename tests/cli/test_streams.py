@@ -12,7 +12,9 @@ import typer
 from program import PROGRAM, environment, run, run_at_terminal, run_into, run_with_stderr, spawn, write_lines
 from typer.main import get_command
 
+from simsql import simhash
 from simsql.cli import _app
+from simsql.database import to_bigint
 
 BAR = "━"
 ESCAPE = "\x1b"
@@ -26,6 +28,7 @@ FRESH = f"""
     INSERT INTO article (body, fingerprint) SELECT 'text ' || f, f FROM unnest(ARRAY[0, 7, 63, -1, -2]) AS f;
     SELECT simsql.create_index('article', 'fingerprint', recipe => 'words12-log-1');
 """
+SIMILAR = f"UPDATE article SET body = 'seven', fingerprint = {to_bigint(simhash('seven'))} WHERE id = 1;"
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ CASES = {
     "maintain": Case(DATABASE, silent=True),
     "install --sql": Case(""),
     "near": Case(f"article --fingerprint 7 {DATABASE}", rows=True),
+    "similar": Case(f"article --text seven --text-column body {DATABASE}", before=FRESH + SIMILAR, rows=True),
     "pairs": Case(f"article {DATABASE}", ("find pairs",), rows=True),
     "clusters": Case(f"article {DATABASE}", ("find clusters",), rows=True),
     "stats": Case(f"article {DATABASE}", ("read",), rows=True),

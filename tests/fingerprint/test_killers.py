@@ -82,5 +82,6 @@ def test_a_million_texts_of_one_token():
 def test_many_texts_of_one_token_in_other_recipes(name):
     found = simhash_many(map(str, range(9_999)), KNOWN_RECIPES[name])
     assert not found.mask.any()
-    assert len(np.unique(found.data)) == 9_999
+    # 111 and 1111 have the same trigrams.
+    assert len(np.unique(found.data)) == (9_991 if name == "pg_trgm" else 9_999)
     assert found[5_432] == simhash("5432", KNOWN_RECIPES[name])

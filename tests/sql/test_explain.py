@@ -157,7 +157,7 @@ def test_near_runs_the_plan_that_explain_near_shows(articles, server):
         logged: list[str] = []
         handler = lambda diagnostic, logged=logged: logged.append(diagnostic.message_primary)  # noqa: E731
         articles.add_notice_handler(handler)
-        near(articles, query, within)
+        articles.execute("SELECT * FROM simsql.near('article', %s, %s)", [query, within])
         articles.remove_notice_handler(handler)
         run = [message for message in logged if re.search(r"AS c\s+LIMIT|SELECT DISTINCT bit_count", message)]
         assert len(run) == (2 if query != QUERY and strategy != "scan" else 1)
