@@ -70,7 +70,10 @@ def similarities(
     hashes, _, counts = extract_features([text, *(other or "" for other in others)], recipe)
     own, rest, sizes = hashes[: counts[0]], hashes[counts[0] :], counts[1:]
     ends = np.cumsum(sizes)
-    shared = np.diff(np.concatenate([[0], np.cumsum(np.isin(rest, own))])[np.concatenate([[0], ends])])
+    # "sort", because NumPy 2.0 fails for large integers otherwise.
+    shared = np.diff(
+        np.concatenate([[0], np.cumsum(np.isin(rest, own, kind="sort"))])[np.concatenate([[0], ends])]
+    )
     together = np.maximum(len(own) + sizes - shared, 1)
     return np.ma.MaskedArray(shared / together, mask=[other is None for other in others])
 

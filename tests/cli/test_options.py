@@ -72,7 +72,7 @@ def test_without_a_command_there_is_help():
         (["repair"], "no such command 'repair': use simsql index verify --repair; see"),
         (["index", "vacuum"], "no such command 'vacuum': use simsql maintain; see simsql index --help"),
         (["near"], "missing argument 'TABLE'; see simsql near --help"),
-        (["dedup-table", "article"], "missing option '--text-column'; see simsql dedup-table --help"),
+        (["dedup-table", "article"], "name the table for the decisions with --into"),
         (["index", "alter", "article"], "say what the fingerprints are: --recipe, --source or both"),
         (
             ["fingerprint", ".", "--encode", "octal"],
