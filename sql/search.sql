@@ -238,7 +238,7 @@ CREATE OR REPLACE FUNCTION simsql._scan_below(probes text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN format('(%s * (%s))', (SELECT ceil(c.probe / c.scan_row / 2)::integer FROM simsql._costs() AS c), probes);
 
--- Two generated functions per index, with the design and the names as constants. They run with the caller's
+-- Three generated functions per index, with the design and the names as constants. They run with the caller's
 -- privileges: the policy of the key tables and the privileges on the user's table decide who may search.
 -- Values to compare with are computed once, in variables; within the statement, each occurrence would be
 -- compiled at every call. Candidates are collected first: most searches have none, and then no row has to be

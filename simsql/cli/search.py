@@ -35,9 +35,10 @@ from simsql.cli._options import (
 from simsql.cli._recipes import parse_recipe
 from simsql.database import SearchIndex
 from simsql.database.explain_row import explain_row
+from simsql.database.primary_keys import PrimaryKeys
 from simsql.database.query import NOT_GIVEN, RowOptions, RowQuery
 from simsql.database.results import Member, Pair, Results, Row
-from simsql.database.search_index import MatchingRow, PrimaryKeys
+from simsql.database.search_index import MatchingRow
 from simsql.database.similar import SIMILARITY, SimilarOptions
 from simsql.documents import UnfitError, printable, read_document, read_single_text
 from simsql.documents.output_formats import Column, Format, print_json, print_rows

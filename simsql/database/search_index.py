@@ -1,6 +1,6 @@
 """SearchIndex: search a simhash index, list its pairs and clusters, and maintain it."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Unpack
@@ -39,16 +39,14 @@ from simsql.database.results import (
     find_matches_of_rows,
     find_pairs_of_rows,
 )
-from simsql.database.similar import SIMILARITY, SimilarOptions, SimilarQuery, queries_for_text
+from simsql.database.similar import SIMILARITY, SimilarOptions, SimilarQuery, queries_for_text, similar_texts
 from simsql.database.sketches import check_compared_columns
 from simsql.database.sources import Sources, fingerprint_text
-from simsql.database.transfer import raw_connection, sqlalchemy_errors
+from simsql.database.transfer import sqlalchemy_errors
 from simsql.errors import UsageError
 from simsql.fingerprint import (
     Recipe,
     compares_features,
-    similarities,
-    similarities_of_pairs,
     sketch,
     sketch_distance,
 )
@@ -59,14 +57,6 @@ _QUERIES_IN_SQL = 50_000
 # Rows that are fetched at a time.
 _FETCHED = 10_000
 
-_KEYED = (
-    "SELECT i.column_name, (SELECT pg_catalog.count(*) FROM simsql._primary_key(i.table_id))"
-    " FROM simsql._searched_index(CAST(%s AS pg_catalog.regclass), %s, CAST(%s AS pg_catalog.jsonb)) AS i"
-)
-_KEYS = (
-    "SELECT fingerprint, key FROM simsql._keys_of_rows(CAST(%s AS pg_catalog.regclass),"
-    " CAST(%s AS pg_catalog.int8[]), %s, CAST(%s AS pg_catalog.jsonb))"
-)
 _COLUMNS = text(
     "SELECT r.column_name FROM simsql.registry AS r WHERE r.table_id = CAST(:table AS regclass)"
     " AND r.column_name = coalesce(CAST(:column AS text), r.column_name) ORDER BY r.id"
@@ -204,7 +194,7 @@ class SearchIndex:
         """Return every fingerprint of a live row within the distance (0 to 64), once each, nearest first."""
         query = Query(fingerprint, distance, **options)
         with begin(self._bind) as connection:
-            rows = connection.execute(_NEAR, self._parameters(connection, query))
+            rows = connection.execute(_NEAR, self._parameters(query, self._index_of_text(connection, query)))
             return [Match(from_bigint(match), bits) for match, bits in rows]
 
     def near_rows(
@@ -232,24 +222,20 @@ class SearchIndex:
         if query.similarity is None and (text_column or sketch_column):
             raise UsageError("text_column= and sketch_column= apply only to a similarity: pass similarity=")
         with begin(self._bind) as connection:
-            arguments = self._parameters(connection, query)
-            text_column = compared_column(self, connection, query, text_column)
-            check_compared_columns(connection, self._table, text_column, sketch_column)
-            recipe = None if query.similarity is None else self._describe(connection, query.recipe).recipe
-            if recipe and query.similarity is not None and text_column is not None and sketch_column is not None:
-                _refuse_sketches(recipe)
-                arguments |= {
-                    "sketch_column": sketch_column,
-                    "sketch": to_bigint(query.sketch(text_column)),
-                    "differing": sketch_distance(query.similarity),
-                }
-            rows = connection.execute(_NEAR_ROWS, arguments)
-            found = [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
-        if recipe is None or query.similarity is None or text_column is None or not found:
+            index = self._index_of_text(connection, query)
+            arguments = self._parameters(query, index)
+            compared = None
+            if index is not None and query.similarity is not None:
+                check_compared_columns(connection, self._table, text_column, sketch_column)
+                compared = _compared_column(index, self._table, query.text, text_column)
+                wanted = query.compared_text(compared)
+                arguments |= _sketch_arguments(sketch_column, wanted, query.similarity, index.recipe)
+            found = _matching_rows(connection.execute(_NEAR_ROWS, arguments))
+        if index is None or query.similarity is None or compared is None:
             return found
-        texts = [match.row[text_column] for match in found]
-        wanted = [query.compared_text(text_column)] * len(texts)
-        return _with_similarities(found, similarities_of_pairs(wanted, texts, recipe), query.similarity)
+        return [
+            match for _, match in sorted(_similar_rows(found, wanted, compared, query.similarity, index.recipe))
+        ]
 
     def claim(
         self,
@@ -267,7 +253,8 @@ class SearchIndex:
             raise UsageError(
                 "a claim lasts until its transaction ends: pass the Connection of the insert, not an Engine"
             )
-        parameters = self._parameters(self._bind, Query(fingerprint, distance, **options), _RECIPE_FOR_CLAIM)
+        query = Query(fingerprint, distance, **options)
+        parameters = self._parameters(query, self._index_of_text(self._bind, query, _RECIPE_FOR_CLAIM))
         row = self._bind.execute(_CLAIM, parameters).one_or_none()
         return None if row is None else Match(from_bigint(row.fingerprint), row.distance)
 
@@ -307,29 +294,20 @@ class SearchIndex:
         with begin(self._bind) as connection:
             index = self._describe(connection)
             check_compared_columns(connection, self._table, text_column, sketch_column)
-            compared = text_column or _source_of(index, self._table)
-            _check_has_text(text, compared)
+            compared = _compared_column(index, self._table, text, text_column)
             query = self._query(index, text, similarity=similarity, recall=recall)
             wanted = text.get(compared) if isinstance(text, Mapping) else text
             if query is None or wanted is None:
                 return []
-            arguments: dict[str, object] = {
+            arguments = {
                 "in_table": self._table,
                 "of_column": index.column,
                 "query": query.json,
                 "scope": encode_scope(self._scope if scope is None else scope),
+                **_sketch_arguments(sketch_column, wanted, similarity, index.recipe),
             }
-            if sketch_column is not None:
-                _refuse_sketches(index.recipe)
-                arguments["sketch_column"] = sketch_column
-                arguments["sketch"] = to_bigint(sketch(wanted))
-                arguments["differing"] = sketch_distance(similarity)
-            rows = connection.execute(_SIMILAR_ROWS, arguments)
-            found = [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
-        values = similarities(wanted, [match.row[compared] for match in found], index.recipe).tolist()
-        similar = _with_similarities(found, values, similarity)
-        similar.sort(key=lambda match: (-(match.similarity or 0), match.distance, match.fingerprint))
-        return similar[:limit]
+            found = _matching_rows(connection.execute(_SIMILAR_ROWS, arguments))
+        return [match for _, match in _similar_rows(found, wanted, compared, similarity, index.recipe)][:limit]
 
     def near_many(
         self, fingerprints: Iterable[OneFingerprint] | Fingerprints | Column, distance: int | None = None
@@ -499,13 +477,16 @@ class SearchIndex:
                 backfill = Backfill(connection, target, weights, sketch_source, self._recipe, **options)
             yield backfill
 
-    def _parameters(
+    def _index_of_text(
         self, connection: Connection, query: Query, read_index: TextClause = _RECIPE
-    ) -> dict[str, object]:
-        """Return the parameters of a search: a text is searched for in the index whose recipe it was given."""
+    ) -> "_Described | None":
+        """Return the index if a text is searched for; a fingerprint needs no look at it."""
+        return None if query.text is None else self._describe(connection, query.recipe, read_index)
+
+    def _parameters(self, query: Query, index: "_Described | None") -> dict[str, object]:
+        """Return the parameters of a search: a text is searched for in this index, whose recipe it was given."""
         column, fingerprint = self._column, query.fingerprint
-        if query.text is not None:
-            index = self._describe(connection, query.recipe, read_index)
+        if query.text is not None and index is not None:
             column, where = index.column, f"{self._table}({index.column})"
             fingerprint = fingerprint_text(query.text, index.sources, index.recipe, where)
         scope = self._scope if query.scope is None else query.scope
@@ -531,7 +512,7 @@ class SearchIndex:
         """Return the results of a search, of which the index and the arguments are checked now."""
         query = Query(None, distance)
         with begin(self._bind) as connection:
-            column, within = connection.execute(_CHECK, self._parameters(connection, query)).one()
+            column, within = connection.execute(_CHECK, self._parameters(query, None)).one()
         return Results(
             lambda: begin(self._bind),
             row,
@@ -543,36 +524,41 @@ def compared_column(index: SearchIndex, connection: Connection, query: RowQuery,
     """Return the column whose texts a search compares: the given one or, by default, the source of the index."""
     if query.similarity is None:
         return given
-    compared = given or _source_of(index._describe(connection, query.recipe), index._table)
-    _check_has_text(query.text, compared)
-    return compared
+    return _compared_column(index._describe(connection, query.recipe), index._table, query.text, given)
 
 
-def _source_of(index: _Described, table: str) -> str:
+def _compared_column(index: _Described, table: str, text: Text | None, given: str | None) -> str:
     advice = "name the column of the texts (text_column, --text-column)"
-    return compared_source(index.sources, f"{table}({index.column})", advice).names[0]
-
-
-def _refuse_sketches(recipe: Recipe) -> None:
-    """Raise UsageError for a recipe whose texts are not compared by words."""
-    if compares_features(recipe):
-        raise UsageError(f"sketches are of words, and {recipe.id} compares characters: omit sketch_column")
-
-
-def _check_has_text(text: Text | None, column: str) -> None:
+    column = given or compared_source(index.sources, f"{table}({index.column})", advice).names[0]
     if isinstance(text, Mapping) and column not in text:
         raise UsageError(f"text= has no text to compare with the column {column}: pass it as one str")
+    return column
 
 
-def _with_similarities(
-    found: list[MatchingRow], similarities: Sequence[float | None], least: float
-) -> list[MatchingRow]:
-    """Return the rows that are similar enough, with their similarities."""
-    return [
-        match._replace(similarity=value)
-        for match, value in zip(found, similarities, strict=True)
-        if value is not None and value >= float(least)
-    ]
+def _sketch_arguments(
+    column: str | None, text: str | None, similarity: float, recipe: Recipe
+) -> dict[str, str | int | None]:
+    """Return the arguments that leave out rows whose sketch is too different; UsageError for letters."""
+    if column is None:
+        return {}
+    if compares_features(recipe):
+        raise UsageError(f"sketches are of words, and {recipe.id} compares characters: omit sketch_column")
+    of_text = None if text is None else to_bigint(sketch(text))
+    return {"sketch_column": column, "sketch": of_text, "differing": sketch_distance(similarity)}
+
+
+def _matching_rows(rows: Iterable[Any]) -> list[MatchingRow]:
+    return [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
+
+
+def _similar_rows(
+    found: list[MatchingRow], text: str | None, column: str, least: float, recipe: Recipe
+) -> list[tuple[int, MatchingRow]]:
+    """Return the rows that are similar enough, most similar first, each with its place."""
+    if text is None:
+        return []
+    alike = similar_texts(text, [match.row[column] for match in found], recipe, least)
+    return [(place, found[place]._replace(similarity=value)) for place, value in alike]
 
 
 def _part(report: Report, number: int, parts: int) -> Report:
@@ -592,34 +578,3 @@ def _find_matches_in_sql(rows: SearchedRows, *, queries: Fingerprints) -> Iterat
             query, fingerprint, bits = np.array(part, dtype=np.int64).T
             matches = {"query": query.view(np.uint64), "fingerprint": fingerprint.view(np.uint64)}
             yield {**matches, "distance": bits.astype(np.uint8)}
-
-
-class PrimaryKeys:
-    """Look up the primary keys of the rows of an indexed table that have a fingerprint.
-
-    Takes the arguments and raises the errors of `near`, and UsageError for a table without a primary key.
-    """
-
-    def __init__(
-        self, connection: Connection, table: str, column: str | None = None, *, scope: Scope | None = None
-    ) -> None:
-        self._raw = raw_connection(connection)
-        self._table, self._scope = table, encode_scope(scope)
-        with sqlalchemy_errors():
-            # From here on with a column: the default index may change.
-            ((self._column, columns),) = self._raw.execute(_KEYED, [table, column, self._scope]).fetchall()
-        if not columns:
-            raise UsageError(f"{table} has no primary key: leave out --keys")
-        self._alone = columns == 1
-
-    def find(self, fingerprints: Collection[int]) -> dict[int, list[Any]]:
-        """Return the keys, as JSON values, of the rows that have each of these fingerprints, in the same order.
-
-        The key of a row is a value, or a list if the primary key has several columns.
-        """
-        found: dict[int, list[Any]] = {fingerprint: [] for fingerprint in fingerprints}
-        bigints = [to_bigint(fingerprint) for fingerprint in found]
-        with sqlalchemy_errors():
-            for bigint, key in self._raw.execute(_KEYS, [self._table, bigints, self._column, self._scope]):
-                found[from_bigint(bigint)].append(key[0] if self._alone else key)
-        return found

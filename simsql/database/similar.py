@@ -106,7 +106,7 @@ def queries_for_text(
     # That of the index is one of these designs.
     expected = max(each.expected_recall for each in probes)
     if expected < (_LEAST_RECALL if recall is None else recall - 0.005):
-        advice = "pass recall= to read more" if recall is None else f"{_MAX_PROBES:,} prefixes are not enough"
+        advice = "name a recall to read more" if recall is None else f"{_MAX_PROBES:,} prefixes are not enough"
         warn_caller(
             f"a search for texts of similarity {similarity:g} is expected to find {expected:.2f} of those that are"
             f" exactly as similar, not {wanted:g}: {advice}",

@@ -10,8 +10,8 @@ from sqlalchemy import create_engine, event, text
 from simsql import DEFAULT_RECIPE, Recipe, simhash
 from simsql.database import SearchIndex, change_storage, create_index, drop_index, set_default_index, to_bigint
 from simsql.database.explain_row import explain_row
+from simsql.database.primary_keys import PrimaryKeys
 from simsql.database.query import RowQuery
-from simsql.database.search_index import PrimaryKeys
 from simsql.database.statistics import read_statistics
 
 TRIGRAMS = Recipe(shingles=(3,))

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from simsql import DEFAULT_RECIPE, UsageError, similarity, similarity_many, sketch_many
 from simsql.database import SearchIndex, alter_index, create_index, to_bigint
@@ -197,3 +197,12 @@ def test_pictures_have_no_similar_texts(posts):
     alter_index(posts, "post", recipe="phash1-set-1", sources={})
     with pytest.raises(UsageError, match="holds fingerprints of pictures"):
         SearchIndex(posts, "post").similar("a text", text_column="body")
+
+
+def test_a_search_by_similarity_looks_at_the_index_once(posts):
+    index, statements = SearchIndex(posts, "post"), []
+    event.listen(posts, "before_cursor_execute", lambda *call: statements.append(call[2]))
+    assert index.near_rows(text=DOCUMENTS[5], distance=3, similarity=0.6)[0].similarity == 1
+    assert len(statements) == 2
+    assert index.similar(DOCUMENTS[5])[0].similarity == 1
+    assert len(statements) == 4

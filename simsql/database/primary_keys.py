@@ -1,0 +1,50 @@
+"""The primary keys of the rows that have a fingerprint."""
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import Connection
+
+from simsql.database.bigint import Scope, encode_scope, from_bigint, to_bigint
+from simsql.database.transfer import raw_connection, sqlalchemy_errors
+from simsql.errors import UsageError
+
+_KEYED = (
+    "SELECT i.column_name, (SELECT pg_catalog.count(*) FROM simsql._primary_key(i.table_id))"
+    " FROM simsql._searched_index(CAST(%s AS pg_catalog.regclass), %s, CAST(%s AS pg_catalog.jsonb)) AS i"
+)
+_KEYS = (
+    "SELECT fingerprint, key FROM simsql._keys_of_rows(CAST(%s AS pg_catalog.regclass),"
+    " CAST(%s AS pg_catalog.int8[]), %s, CAST(%s AS pg_catalog.jsonb))"
+)
+
+
+class PrimaryKeys:
+    """Look up the primary keys of the rows of an indexed table that have a fingerprint.
+
+    Takes the arguments and raises the errors of `near`, and UsageError for a table without a primary key.
+    """
+
+    def __init__(
+        self, connection: Connection, table: str, column: str | None = None, *, scope: Scope | None = None
+    ) -> None:
+        self._raw = raw_connection(connection)
+        self._table, self._scope = table, encode_scope(scope)
+        with sqlalchemy_errors():
+            # From here on with a column: the default index may change.
+            ((self._column, columns),) = self._raw.execute(_KEYED, [table, column, self._scope]).fetchall()
+        if not columns:
+            raise UsageError(f"{table} has no primary key: leave out --keys")
+        self._alone = columns == 1
+
+    def find(self, fingerprints: Collection[int]) -> dict[int, list[Any]]:
+        """Return the keys, as JSON values, of the rows that have each of these fingerprints, in the same order.
+
+        The key of a row is a value, or a list if the primary key has several columns.
+        """
+        found: dict[int, list[Any]] = {fingerprint: [] for fingerprint in fingerprints}
+        bigints = [to_bigint(fingerprint) for fingerprint in found]
+        with sqlalchemy_errors():
+            for bigint, key in self._raw.execute(_KEYS, [self._table, bigints, self._column, self._scope]):
+                found[from_bigint(bigint)].append(key[0] if self._alone else key)
+        return found
