@@ -1,6 +1,8 @@
 -- The parts from which a backfill in Python composes its statements: see simsql/database/backfill.py.
 
--- The columns of a primary key, the last one first, and the schemas of the operators that sort it.
+-- The columns of the primary key or, without one, of a unique index on NOT NULL columns, the last one first, and the
+-- schemas of the operators that sort them: the index of the replica identity, else the one with the fewest columns.
+-- Its equality has to be that of the columns, as of a primary key.
 CREATE OR REPLACE FUNCTION simsql._primary_key(table_name regclass)
 RETURNS TABLE (place bigint, name text, type text, operators text)
 LANGUAGE sql STABLE
@@ -15,14 +17,29 @@ AS $$
                        AND p.amoprighttype = c.opcintype AND p.amopstrategy = 5  -- greater
       JOIN pg_operator AS o ON o.oid = p.amopopr
       JOIN pg_namespace AS n ON n.oid = o.oprnamespace
-     WHERE i.indrelid = table_name AND i.indisprimary AND k.place <= i.indnkeyatts
+     WHERE k.place <= i.indnkeyatts AND i.indexrelid = (
+        SELECT u.indexrelid
+          FROM pg_index AS u
+         WHERE u.indrelid = table_name AND u.indisunique AND u.indisvalid AND u.indpred IS NULL
+           AND (u.indimmediate OR u.indisprimary)
+           AND u.indnkeyatts = (
+               SELECT count(*)
+                 FROM unnest(u.indkey, u.indclass, u.indcollation) AS k (attribute, class, collation_id)
+                 JOIN pg_attribute AS a ON a.attrelid = u.indrelid AND a.attnum = k.attribute AND a.attnotnull
+                                       AND a.attcollation = k.collation_id
+                 JOIN pg_opclass AS c ON c.oid = k.class AND c.opcdefault
+                WHERE NOT EXISTS (SELECT FROM pg_constraint AS n
+                                   WHERE n.conrelid = u.indrelid AND n.contype = 'n' AND NOT n.convalidated
+                                     AND a.attnum = ANY (n.conkey)))
+         ORDER BY u.indisprimary DESC, u.indisreplident DESC, u.indnkeyatts, u.indexrelid
+         LIMIT 1)
      ORDER BY k.place DESC
 $$;
 
--- Expressions about the rows `t` of a table and about keys `v.key`, JSON arrays with the values of a primary
+-- Expressions about the rows `t` of a table and about keys `v.key`, JSON arrays with the values of a
 -- key as text. They qualify the operators that sort the key: if those of citext, for example, are not on the
 -- search_path, PostgreSQL would compare text. Raises an error unless the columns can hold fingerprints and
--- sketches, the others hold text, and a primary key identifies the rows.
+-- sketches, the others hold text, and a key identifies the rows.
 --   rows_of       the table, without its inheritance children
 --   texts         the texts of a row
 --   needs_one     whether a row needs a value in one of the columns: it has a text but no value or, with
@@ -73,9 +90,13 @@ BEGIN
         END IF;
     END LOOP;
     IF NOT EXISTS (SELECT FROM simsql._primary_key(table_name)) THEN
-        RAISE EXCEPTION 'simsql: % has no primary key', table_name
+        IF (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_name) IN ('v', 'm') THEN
+            RAISE EXCEPTION 'simsql: % is a view: fill the table below it', table_name
+                USING ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
+        RAISE EXCEPTION 'simsql: % has neither a primary key nor a unique index on NOT NULL columns', table_name
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'A backfill reads a table in the order of its primary key: add one.';
+                  HINT = 'A backfill reads a table in the order of such a key: create one.';
     END IF;
     PERFORM simsql._check_collations(
         table_name, ARRAY(SELECT p.name::text FROM simsql._primary_key(table_name) AS p), 'backfill');

@@ -317,7 +317,7 @@ BEGIN
 END
 $$;
 
--- The primary key, as a JSON array, of each row that has one of these fingerprints, in the order of the keys.
+-- The key, as a JSON array, of each row that has one of these fingerprints, in the order of the keys.
 CREATE OR REPLACE FUNCTION simsql._keys_of_rows(
     table_name regclass, fingerprints bigint[], column_name text, scope jsonb)
 RETURNS TABLE (fingerprint bigint, key jsonb)

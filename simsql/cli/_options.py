@@ -137,7 +137,7 @@ MEANINGS = {
         "PATH",
         "Drop no documents below this folder, or in this file, and keep them in favour of others; may be repeated",
     ),
-    "--keys": Meaning(None, "Print the primary keys of the rows beside each fingerprint"),
+    "--keys": Meaning(None, "Print the keys of the rows beside each fingerprint"),
     "--lead": Meaning("N", "Move this many blocks to the front of each key"),
     "--like": Meaning("NAME", "Plan for fingerprints like those in this table"),
     "--limit": Meaning("ROWS", "Print at most this many rows (1 or more)"),

@@ -52,7 +52,7 @@ def dedup_table_command(
     """Find near-duplicates in a table, and decide which to drop.
 
     Compare texts as dedup does, and write the decisions to a new table. Nothing is deleted. The table needs a
-    primary key.
+    primary key, or a unique index on NOT NULL columns.
     """
     options = TableOptions(
         table,

@@ -149,7 +149,7 @@ def verify_command(
 
     Print one row per fault: the table, the column, the problem, the object, the number of keys, and the command to
     run. Exit with code 1 if there is a fault, unless --repair has repaired it. Superfluous keys are not faults:
-    simsql maintain removes them. With --texts, also name up to 20 rows, by primary key, whose fingerprint or
+    simsql maintain removes them. With --texts, also name up to 20 rows, by key, whose fingerprint or
     sketch is not that of its text, in the columns that the index knows or in --text-column; without --column,
     those of each index of the table.
     """

@@ -223,7 +223,7 @@ def backfill_command(
     """Fingerprint the rows that have no fingerprint.
 
     The texts are in the columns that the index knows or, if it knows none, in --text-column. With --sketch-column,
-    also sketch the rows that have no sketch. Process the table in primary key order and
+    also sketch the rows that have no sketch. Process the table in the order of its key and
     commit each batch, while others read and write. If it is interrupted, run it again and it resumes. Also run it
     again after other programs have added rows without fingerprints.
     """

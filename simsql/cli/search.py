@@ -87,7 +87,7 @@ class _Rows:
     scope: ScopeValues = None
     explain: Annotated[
         str | None,
-        option("--explain", ": why the search finds the row with this primary key, or does not"),
+        option("--explain", ": why the search finds the row with this key, or does not"),
     ] = None
 
 

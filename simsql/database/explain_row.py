@@ -7,6 +7,7 @@ from psycopg import sql
 from sqlalchemy import Connection, text
 
 from simsql.database.bigint import encode_scope, from_bigint
+from simsql.database.primary_keys import NO_KEY
 from simsql.database.query import RowQuery
 from simsql.database.search_index import SearchIndex, compared_column
 from simsql.database.similar import SimilarOptions
@@ -60,12 +61,12 @@ def explain_row(
     sketch_column: str | None = None,
     similar: SimilarOptions | None = None,
 ) -> ExplainedRow:
-    """Explain why a search in an index finds the row with this primary key, or does not.
+    """Explain why a search in an index finds the row with this key, or does not.
 
     With the options of `similar`, this is that search, else one within a distance.
     The values of a key of several columns are separated by commas. The text of the query must have a fingerprint.
-    The row is looked for without the index: this reads the table. Raises UsageError if the table has no primary
-    key and for columns without texts or sketches, and sqlalchemy.exc.DBAPIError if the index refuses searches.
+    The row is looked for without the index: this reads the table. Raises UsageError if the table has no key and
+    for columns without texts or sketches, and sqlalchemy.exc.DBAPIError if the index refuses searches.
     """
     parameters = {"table": table, "column": column, "scope": encode_scope(query.scope)}
     target = connection.execute(_TARGET, parameters).one()
@@ -79,11 +80,11 @@ def explain_row(
         rows = index.similar(query.text, text_column=text_column, sketch_column=sketch_column, **similar)
         matches = {match.fingerprint for match in rows}
     if target.key is None:
-        raise UsageError(f"{table} has no primary key to name a row by: add one")
+        raise UsageError(f"{table} has {NO_KEY}: create one to name rows by")
     row = _read_row(connection, target, key)
     if row is None:
         hidden = ", or row-level security hides it from this role" if target.secured else ""
-        return ExplainedRow(key, False, None, None, None, f"{table} has no row with this primary key{hidden}")
+        return ExplainedRow(key, False, None, None, None, f"{table} has no row with this key{hidden}")
     document, in_scope = row
     stored = document[target.column_name]
     if stored is None:

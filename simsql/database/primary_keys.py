@@ -1,4 +1,4 @@
-"""The primary keys of the rows that have a fingerprint."""
+"""The keys of the rows that have a fingerprint."""
 
 from collections.abc import Collection
 from typing import Any
@@ -18,11 +18,14 @@ _KEYS = (
     " CAST(%s AS pg_catalog.int8[]), %s, CAST(%s AS pg_catalog.jsonb))"
 )
 
+NO_KEY = "neither a primary key nor a unique index on NOT NULL columns"
+
 
 class PrimaryKeys:
-    """Look up the primary keys of the rows of an indexed table that have a fingerprint.
+    """Look up the keys of the rows of an indexed table that have a fingerprint.
 
-    Takes the arguments and raises the errors of `near`, and UsageError for a table without a primary key.
+    A key is the primary key or, without one, a unique index on NOT NULL columns. Takes the arguments and raises
+    the errors of `near`, and UsageError for a table without a key.
     """
 
     def __init__(
@@ -34,13 +37,13 @@ class PrimaryKeys:
             # From here on with a column: the default index may change.
             ((self._column, columns),) = self._raw.execute(_KEYED, [table, column, self._scope]).fetchall()
         if not columns:
-            raise UsageError(f"{table} has no primary key: leave out --keys")
+            raise UsageError(f"{table} has {NO_KEY}: leave out --keys")
         self._alone = columns == 1
 
     def find(self, fingerprints: Collection[int]) -> dict[int, list[Any]]:
         """Return the keys, as JSON values, of the rows that have each of these fingerprints, in the same order.
 
-        The key of a row is a value, or a list if the primary key has several columns.
+        The key of a row is a value, or a list if it has several columns.
         """
         found: dict[int, list[Any]] = {fingerprint: [] for fingerprint in fingerprints}
         bigints = [to_bigint(fingerprint) for fingerprint in found]

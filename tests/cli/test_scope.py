@@ -85,7 +85,7 @@ def test_why_a_search_does_not_find_a_row(simsql, connection):
         return simsql(*search, *options, "--explain", key).done().lines
 
     assert explain("same") == ["same", "distance    0", "found: the search finds it: distance 0 is at most 3"]
-    assert explain("none") == ["none", "not found: post has no row with this primary key"]
+    assert explain("none") == ["none", "not found: post has no row with this key"]
     assert explain("empty")[1:] == ["not found: column fp of the row is null: fill it with simsql backfill"]
     assert explain("away")[-1] == "not found: the row is in another scope: tenant=2"
     assert explain("far")[-1].startswith("not found: distance ")
@@ -123,6 +123,6 @@ def test_row_level_security_may_be_why(simsql, connection, database_url, new_rol
     found = "found: the search finds it: distance {} is at most 3"
     assert (explain("4", database_url), explain("5", url)) == (found.format(2), found.format(3))
     # The role learns no more of a row that is hidden than of one that is not there.
-    hidden = "not found: article has no row with this primary key, or row-level security hides it from this role"
+    hidden = "not found: article has no row with this key, or row-level security hides it from this role"
     assert explain("4", url) == explain("6", url) == hidden
-    assert explain("6", database_url) == "not found: article has no row with this primary key"
+    assert explain("6", database_url) == "not found: article has no row with this key"

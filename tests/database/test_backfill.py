@@ -68,6 +68,7 @@ KEYS = {
         "(g % 3)::text, g / 9, 'epoch'::date + g % 9 / 3",
     ),
     "including": ("k int, PRIMARY KEY (k) INCLUDE (fingerprint)", "g"),
+    "unique": ("a int NOT NULL, k date NOT NULL, UNIQUE (k, a) INCLUDE (body)", "g % 7, 'epoch'::date + g / 7"),
 }
 
 
@@ -287,8 +288,12 @@ def test_what_cannot_be_filled(connection, database):
     def fill(table, text="body", column="fingerprint", **options):
         return SearchIndex(database, table, column).backfill(text, **options)
 
-    for table in ("bare", "view"):
-        with refused(errors.ObjectNotInPrerequisiteState, match=rf"public\.{table} has no primary key"):
+    connection.execute("CREATE MATERIALIZED VIEW stored AS TABLE bare")
+    for table, why in {
+        "bare": "has neither a primary key nor a unique index on NOT NULL columns",
+        **dict.fromkeys(["view", "stored"], "is a view: fill the table below it"),
+    }.items():
+        with refused(errors.ObjectNotInPrerequisiteState, match=rf"public\.{table} {why}"):
             fill(table)
     with refused(errors.UndefinedTable):
         fill("missing")

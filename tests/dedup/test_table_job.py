@@ -3,12 +3,14 @@
 import contextlib
 import itertools
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 
 import pytest
 from corpus import make_texts
 from oracle import to_bigint
-from psycopg import Connection, Error
+from program import wait_until
+from psycopg import Connection, Error, errors
 from sqlalchemy import event, make_url
 from stages import Stages
 
@@ -456,6 +458,166 @@ def test_keys_of_several_columns_of_any_type_and_odd_names(connection, dedup):
     ).fetchone() == (6,)
 
 
+NOT_NULL = "a int NOT NULL, b text NOT NULL, body text"
+# The definition of a table t, and the columns of its key.
+KEYS = {
+    "primary key": (f"({NOT_NULL}, UNIQUE (a), PRIMARY KEY (b, a))", ["b", "a"]),
+    "deferrable primary key": (f"({NOT_NULL}, PRIMARY KEY (a) DEFERRABLE)", ["a"]),
+    "unique": (f"({NOT_NULL}, UNIQUE (b, a) INCLUDE (body))", ["b", "a"]),
+    "fewest columns": (f"({NOT_NULL}, UNIQUE (b, a), UNIQUE (b))", ["b"]),
+    "oldest": (f"({NOT_NULL}, UNIQUE (b), UNIQUE (a))", ["b"]),
+    "replica identity": (
+        f"({NOT_NULL}, UNIQUE (a), CONSTRAINT u UNIQUE (b, a)); ALTER TABLE t REPLICA IDENTITY USING INDEX u",
+        ["b", "a"],
+    ),
+    "descending": (f"({NOT_NULL}); CREATE UNIQUE INDEX ON t (a DESC, b)", ["a", "b"]),
+    "nullable": ("(a int, b text NOT NULL, body text, UNIQUE (a), UNIQUE (b, a))", None),
+    "nulls not distinct": ("(a int, body text); CREATE UNIQUE INDEX ON t (a) NULLS NOT DISTINCT", None),
+    "not null without proof": (
+        "(a int UNIQUE, body text); ALTER TABLE t ADD CONSTRAINT n NOT NULL a NOT VALID",
+        None,
+    ),
+    "deferrable": (f"({NOT_NULL}, UNIQUE (a) DEFERRABLE)", None),
+    "partial": (f"({NOT_NULL}); CREATE UNIQUE INDEX ON t (a) WHERE a > 0", None),
+    "expression": (f"({NOT_NULL}); CREATE UNIQUE INDEX ON t (a, lower(b))", None),
+    "another collation": (f'({NOT_NULL}); CREATE UNIQUE INDEX ON t (b COLLATE "C")', None),
+    "another equality": (f"({NOT_NULL}); CREATE UNIQUE INDEX ON t (b text_pattern_ops)", None),
+    "not unique": (f"({NOT_NULL}); CREATE INDEX ON t (a)", None),
+    "invalid": (f"({NOT_NULL}) PARTITION BY RANGE (a); CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (9);"
+                " CREATE UNIQUE INDEX ON ONLY t (a)", None),
+    "of partitions": (f"({NOT_NULL}, UNIQUE (b, a)) PARTITION BY RANGE (a)", ["b", "a"]),
+}  # fmt: skip
+
+
+@pytest.mark.every_version
+@pytest.mark.parametrize(("definition", "columns"), KEYS.values(), ids=KEYS)
+def test_the_key_of_a_table(connection, dedup, definition, columns):
+    """The job, which needs no simsql in the database, and the functions of SQL agree on it."""
+    version = connection.info.server_version
+    if ("NOT VALID" in definition and version < 180000) or ("NULLS NOT" in definition and version < 150000):
+        pytest.skip("needs a newer PostgreSQL")
+    connection.execute(f"CREATE TABLE t {definition}")
+    found = connection.execute("SELECT array_agg(name ORDER BY place) FROM simsql._primary_key('t')").fetchone()
+    assert found == (columns,)
+    if columns is None:
+        with pytest.raises(UsageError, match="t has neither a primary key nor a unique index on NOT NULL columns"):
+            dedup("t")
+    else:
+        assert dedup("t").source.table.keys == columns
+
+
+def test_a_unique_index_serves_as_the_key(connection, dedup):
+    connection.execute(
+        """CREATE TABLE "The one%" ("from" text NOT NULL, "{where}" int NOT NULL, "a ""b"" c" text);
+        CREATE UNIQUE INDEX "odd; index" ON "The one%" ("{where}" DESC, "from") INCLUDE ("a ""b"" c")"""
+    )
+    connection.execute(
+        'INSERT INTO "The one%%" SELECT %s || g, 1, %s FROM generate_series(1, 4) AS g', ["'", ALIKE]
+    )
+    assert dedup('"The one%"', 'a "b" c').sink.droppable == 3
+    found = connection.execute(
+        'SELECT "from", "{where}", "kept_from", "kept_{where}", drop FROM decisions ORDER BY 1'
+    )
+    assert found.fetchall() == [(f"'{g}", 1, "'1", 1, g > 1) for g in range(1, 5)]
+    assert dedup('"The one%"', 'a "b" c', None, explain=("(1,'2)", "(1,'3)")).explanation
+
+
+# Materialized views
+
+
+@pytest.fixture
+def stored(connection):
+    """The materialized view `Stored%` of a table, with a key of two columns."""
+    connection.execute('CREATE TABLE source (tenant int, "a key" text, body text, sketch bigint)')
+    connection.execute("INSERT INTO source SELECT g %% 2, 'k' || g, %s FROM generate_series(0, 5) AS g", [ALIKE])
+    connection.execute(
+        'CREATE MATERIALIZED VIEW "Stored%" AS TABLE source;'
+        ' CREATE UNIQUE INDEX ON "Stored%" (lower(body), tenant, "a key");'
+        ' CREATE UNIQUE INDEX ON "Stored%" (tenant, "a key") WHERE tenant > 0;'
+        ' CREATE UNIQUE INDEX ON "Stored%" (tenant, "a key")'
+    )
+    return '"Stored%"'
+
+
+def test_a_materialized_view_is_decided_about(connection, dedup, new_role, stored):
+    role = new_role()
+    connection.execute(f"GRANT SELECT ON {stored} TO {role}; CREATE SCHEMA own AUTHORIZATION {role}")
+    assert dedup(stored, user=role, into="own.decisions", scope_columns=("tenant",)).sink.droppable == 4
+    decisions = 'SELECT tenant, "a key", kept_tenant, "kept_a key", drop FROM own.decisions ORDER BY 2'
+    assert connection.execute(decisions).fetchall() == [
+        (g % 2, f"k{g}", g % 2, f"k{g % 2}", g > 1) for g in range(6)
+    ]
+    digests = f'SELECT FROM {stored} AS s JOIN own.decisions AS d USING (tenant, "a key")'
+    digests += " WHERE sha256(convert_to(s.body, 'UTF8')) = d.text_digest AND d.text_digest = d.kept_text_digest"
+    assert connection.execute(digests).rowcount == 6
+
+
+def test_a_materialized_view_with_nulls_in_its_key(connection, dedup, stored):
+    connection.execute("INSERT INTO source VALUES (NULL, 'k', %s), (NULL, 'k', %s), (3, NULL, %s)", [ALIKE] * 3)
+    connection.execute(f"REFRESH MATERIALIZED VIEW {stored}")
+    with pytest.raises(UsageError, match=r'rows of "Stored%" have a null in their key \("tenant", "a key"\), so'):
+        dedup(stored)
+    with pytest.raises(UsageError, match="have a null in their key"):
+        dedup(stored, where="tenant IS NOT NULL")
+    assert dedup(stored, where='tenant IS NOT NULL AND "a key" IS NOT NULL').sink.decided == 6
+
+
+def test_a_materialized_view_that_holds_no_rows(connection, dedup, stored):
+    connection.execute(f"REFRESH MATERIALIZED VIEW {stored} WITH NO DATA")
+    with pytest.raises(Error, match=r'"Stored%" has not been populated'):
+        dedup(stored)
+
+
+def test_a_refresh_that_the_run_waits_for_is_seen(connection, dedup, stored):
+    """The snapshot is older than the lock."""
+    waiting = "SELECT FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
+    connection.execute("INSERT INTO source VALUES (9, 'new', %s)", [ALIKE])
+    with ThreadPoolExecutor() as pool, connection.transaction():
+        connection.execute(f"REFRESH MATERIALIZED VIEW {stored}")
+        running = pool.submit(dedup, stored)
+        wait_until(lambda: connection.execute(waiting, [stored]).rowcount, "the run waits")
+    assert running.result().sink.decided == 7
+
+
+def test_what_simsql_refuses_a_materialized_view(connection, stored):
+    for call in (f"simsql.create_index('{stored}', 'sketch')", f"simsql.build('{stored}', 'sketch')"):
+        with pytest.raises(Error, match='"Stored%" is a view: index the table below it'):
+            connection.execute(f"{'CALL' if 'build' in call else 'SELECT'} {call}")
+
+
+CHANGES = {
+    "a refresh": 'REFRESH MATERIALIZED VIEW CONCURRENTLY "Stored%"',
+    "a key that is dropped": 'DROP INDEX CONCURRENTLY "Stored%_tenant_a key_idx1"',
+    "a refresh that waits": 'REFRESH MATERIALIZED VIEW "Stored%"',
+    "nulls": 'ALTER TABLE t ALTER "a key" DROP NOT NULL',
+    "an index that waits": "DROP INDEX t_tenant_a_key_idx",
+}
+
+
+@pytest.mark.parametrize("stage", ["sort", "read", "check", "write"])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_keys_that_change_during_the_run(connection, connect, dedup, stored, change, stage):
+    """The decisions are those about the snapshot, whose keys are unique and not null."""
+    table = stored if "Stored" in change else "t"
+    connection.execute(
+        'CREATE TABLE t AS TABLE source; ALTER TABLE t ALTER tenant SET NOT NULL, ALTER "a key" SET NOT NULL;'
+        ' CREATE UNIQUE INDEX t_tenant_a_key_idx ON t (tenant, "a key")'
+    )
+    other = connect()
+    other.execute("SET lock_timeout = '100ms'")
+
+    def alter():
+        connection.execute("INSERT INTO source VALUES (9, 'new', %s)", [ALIKE])
+        with contextlib.suppress(errors.LockNotAvailable):
+            other.execute(change)
+        with contextlib.suppress(errors.UniqueViolation):
+            connection.execute("INSERT INTO t TABLE source")
+
+    assert dedup(table, stages=Stages(**{stage: alter})).sink.decided == 6
+    keys = 'SELECT tenant, "a key" FROM decisions ORDER BY 2'
+    assert connection.execute(keys).fetchall() == [(g % 2, f"k{g}") for g in range(6)]
+
+
 @pytest.mark.parametrize("kind", ["partitioned", "inherited"])
 def test_rows_of_other_tables(connection, dedup, kind):
     """A key covers the rows of partitions, and not those of child tables."""
@@ -706,15 +868,18 @@ def test_what_cannot_be_decided(connection, dedup):
     create_article(connection, {1: ALIKE})
     connection.execute(
         "CREATE VIEW shown AS TABLE article; CREATE MATERIALIZED VIEW stored AS TABLE article;"
-        " CREATE TABLE keyless (id int UNIQUE NOT NULL, body text);"
+        " CREATE TABLE keyless (id int UNIQUE, body text);"
+        " CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w;"
+        " CREATE FOREIGN TABLE elsewhere (id int, body text) SERVER s;"
         " CREATE TABLE twice (id int, kept_id int, body text, PRIMARY KEY (id, kept_id));"
         " CREATE TABLE named (distance int PRIMARY KEY, body text);"
         f" CREATE TABLE long ({'x' * 60} int PRIMARY KEY, body text)"
     )
     for options, message in {
         ("shown",): "shown is not a table",
-        ("stored",): "stored is not a table",
-        ("keyless",): "keyless has no primary key, so decisions could not name its rows",
+        ("elsewhere",): "elsewhere is not a table",
+        ("stored",): "stored has no unique index on columns, so decisions could not name its rows: create one",
+        ("keyless",): "keyless has neither a primary key nor a unique index on NOT NULL columns, so decisions",
         ("twice",): "two columns of the decisions would be named kept_id",
         ("named",): "two columns of the decisions would be named distance",
         ("long",): "would be longer than 63 bytes",

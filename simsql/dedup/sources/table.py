@@ -22,6 +22,7 @@ from sqlalchemy import Engine
 
 from simsql.database.connect import one_line
 from simsql.database.load import FoundTable, find_table
+from simsql.database.primary_keys import NO_KEY
 from simsql.database.transfer import raw_connection
 from simsql.decide.documents import I64
 from simsql.decide.rules import Rules
@@ -36,15 +37,28 @@ _FETCHED_CHARACTERS = 1 << 22
 _FETCHED_ROWS = 5_000
 _FIRST_ROWS = 20
 
+# As simsql._primary_key does, without simsql. Columns of a materialized view are never declared NOT NULL.
 _KEY = """
-    SELECT a.attname
+    SELECT keyed.names
       FROM pg_catalog.pg_index AS i
-     CROSS JOIN LATERAL pg_catalog.unnest(i.indkey) WITH ORDINALITY AS k (attribute, place)
-      JOIN pg_catalog.pg_attribute AS a
-        ON a.attrelid OPERATOR(pg_catalog.=) i.indrelid AND a.attnum OPERATOR(pg_catalog.=) k.attribute
-     WHERE i.indrelid OPERATOR(pg_catalog.=) %s AND i.indisprimary
-       AND k.place OPERATOR(pg_catalog.<=) i.indnkeyatts
-     ORDER BY k.place
+     CROSS JOIN LATERAL (
+        SELECT pg_catalog.array_agg(a.attname ORDER BY k.place)
+          FROM ROWS FROM (pg_catalog.unnest(i.indkey), pg_catalog.unnest(i.indclass),
+                          pg_catalog.unnest(i.indcollation))
+               WITH ORDINALITY AS k (attribute, class, collation_id, place)
+          JOIN pg_catalog.pg_attribute AS a
+            ON a.attrelid OPERATOR(pg_catalog.=) i.indrelid AND a.attnum OPERATOR(pg_catalog.=) k.attribute
+           AND a.attcollation OPERATOR(pg_catalog.=) k.collation_id AND (a.attnotnull OR %(stored)s)
+          JOIN pg_catalog.pg_opclass AS c ON c.oid OPERATOR(pg_catalog.=) k.class AND c.opcdefault
+         WHERE NOT EXISTS (
+            SELECT FROM pg_catalog.pg_constraint AS n
+             WHERE n.conrelid OPERATOR(pg_catalog.=) i.indrelid AND n.contype OPERATOR(pg_catalog.=) 'n'
+               AND NOT n.convalidated AND a.attnum OPERATOR(pg_catalog.=) ANY (n.conkey))) AS keyed (names)
+     WHERE i.indrelid OPERATOR(pg_catalog.=) %(table)s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+       AND (i.indimmediate OR i.indisprimary)
+       AND pg_catalog.cardinality(keyed.names) OPERATOR(pg_catalog.=) i.indnkeyatts
+     ORDER BY i.indisprimary DESC, i.indisreplident DESC, i.indnkeyatts, i.indexrelid
+     LIMIT 1
 """
 _COLUMN = """
     SELECT y.typcategory OPERATOR(pg_catalog.=) 'S', pg_catalog.format_type(a.atttypid, a.atttypmod),
@@ -89,6 +103,7 @@ _READ_WANTED = (
     " WHERE {guard} AND EXISTS (SELECT FROM {wanted} AS w"
     " WHERE w.place OPERATOR(pg_catalog.=) {t}.ctid AND w.part OPERATOR(pg_catalog.=) {t}.tableoid)"
 )
+_NULL_KEYS = "SELECT FROM {rows_of} AS {t} WHERE {guard} AND ({where}) AND NOT (ROW({keys}) IS NOT NULL) LIMIT 1"
 _LABELS = "SELECT {t}.tableoid, {t}.ctid, {label} FROM {rows_of} AS {t} WHERE {guard}"
 # Only an expression is valid in both places: what closes a parenthesis does not close a bracket.
 _CONDITIONS = (
@@ -130,7 +145,7 @@ class TableOptions:
     report: Path | None = None
     """The page to write."""
     explain: tuple[str, str] | None = None
-    """The primary keys of two rows to explain, as PostgreSQL prints them, instead of writing decisions."""
+    """The keys of two rows to explain, as PostgreSQL prints them, instead of writing decisions."""
 
     def outputs(self) -> Outputs:
         """Return the files that the run writes. Raises UsageError if they cannot be written."""
@@ -179,7 +194,7 @@ class KeyOrder(NamedTuple):
 
     place: I64
     by_key: I64
-    """By primary key."""
+    """By key."""
     by_value: I64
     scope: I64
     """The number of the scope, from 1; 0 for rows with a null in a scope column."""
@@ -211,19 +226,31 @@ class SourceTable:
             "guard": _GUARD.format(rows_of=rows_of),
         }
         # In this order: the snapshot of the transaction, which the first query takes, must not be older than the
-        # lock, and nobody renames or replaces the table afterwards.
-        raw.execute(self.compose("LOCK TABLE {rows_of} IN ACCESS SHARE MODE"))
+        # lock, and nobody renames or replaces the table afterwards. A materialized view is only locked by a query,
+        # but what a REFRESH in between has stored is visible to older snapshots, too.
+        lock = "LOCK TABLE {rows_of} IN ACCESS SHARE MODE"
+        stored = found.kind == "m"
+        raw.execute(self.compose("SELECT FROM {rows_of} AS {t} WHERE {guard} LIMIT 0" if stored else lock))
         self._check(options.text_column)
-        self.keys: list[str] = [key for (key,) in raw.execute(_KEY, [self.oid])]
-        if not self.keys:
-            raise UsageError(f"{self.name} has no primary key, so decisions could not name its rows: add one")
+        key = raw.execute(_KEY, {"table": self.oid, "stored": stored}).fetchone()
+        if key is None:
+            what = "no unique index on columns" if stored else NO_KEY
+            raise UsageError(f"{self.name} has {what}, so decisions could not name its rows: create one")
+        self.keys: list[str] = key[0]
         if not (options.scope_columns or options.where is not None or options.all_scopes):
             self._refuse_scope()
         self._set_scope(options.scope_columns)
         self._set_condition(options.where)
+        keys = self.key_columns(found.relation)
+        if stored and raw.execute(self.compose(_NULL_KEYS, keys=keys)).rowcount:
+            names = ", ".join(sql.Identifier(name).as_string(raw) for name in self.keys)
+            raise UsageError(
+                f"rows of {self.name} have a null in their key ({names}), so decisions could not name them: leave"
+                " them out with --where"
+            )
 
     def read_order(self, best: str | None) -> KeyOrder:
-        """Return the order of the rows by primary key, and by the values of the column `best`, highest first.
+        """Return the order of the rows by key, and by the values of the column `best`, highest first.
 
         Nulls come last; without `best`, all rows have the same rank.
         """
@@ -242,7 +269,7 @@ class SourceTable:
         return KeyOrder(place[order], order, by_value[order], scope[order])
 
     def name_row(self, part: int, tid: str) -> str:
-        """Return words for the row at a place, with its primary key as PostgreSQL prints it."""
+        """Return words for the row at a place, with its key as PostgreSQL prints it."""
         keys = self.key_columns(self._found.relation)
         found = self.raw.execute(self.compose(_KEY_AT, keys=keys), [part, tid]).pgresult
         values = (
@@ -277,7 +304,7 @@ class SourceTable:
     def find(self, labels: Sequence[str]) -> dict[str, int]:
         """Return the places of the rows with these labels. Raises UsageError if there is none, or several.
 
-        The label of a row is its primary key as PostgreSQL prints it, with several columns as `(1,two)`.
+        The label of a row is its key as PostgreSQL prints it, with several columns as `(1,two)`.
         """
         found: dict[str, list[int]] = {label: [] for label in labels}
         # A comparison in SQL would need a cast.
@@ -447,14 +474,14 @@ class SourceTable:
 def open_table(engine: Engine, options: TableOptions) -> Iterator[SourceTable]:
     """Open a table in a transaction that ends with the context.
 
-    Raises UsageError for a view, a table without a primary key, a column that does not hold text, a condition that
+    Raises UsageError for a view, a table without a key, a column that does not hold text, a condition that
     is not one, and an index with a scope that the options do not take into account; psycopg.Error with
     PostgreSQL's message: no such table, no privilege to read it.
     """
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         with connection.begin():
             found = find_table(raw_connection(connection), options.table)
-        if found.kind not in ("r", "p"):
+        if found.kind not in ("r", "p", "m"):
             raise UsageError(f"{options.table} is not a table: name the table that holds the texts")
         with connection.begin():
             raw = raw_connection(connection)
