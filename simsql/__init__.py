@@ -20,13 +20,7 @@ if TYPE_CHECKING:
         sketch,
         sketch_many,
     )
-    from simsql.hamming import (
-        Design,
-        find_clusters,
-        find_pairs,
-        hamming_distance,
-        plan,
-    )
+    from simsql.hamming import Design, find_clusters, find_pairs, hamming_distance, plan
 
 __version__ = "0.3.0"
 

@@ -67,11 +67,7 @@ _ELSEWHERE = {
     "--num-proc": ("--workers",),
 }
 # What to call instead of a command that is not there.
-_OTHER_COMMANDS = {
-    "build": "index create --concurrently",
-    "repair": "index verify --repair",
-    "vacuum": "maintain",
-}
+_OTHER_COMMANDS = {"build": "index create --concurrently", "repair": "index verify --repair", "vacuum": "maintain"}
 _OF_INDEXES = ("alter", "change-storage", "create", "drop", "list", "set-default", "verify")
 _OTHER_COMMANDS |= {name: f"index {name}" for name in _OF_INDEXES}
 

@@ -190,8 +190,7 @@ MEANINGS = {
     ),
     "--time-limit": Meaning("TIME", "Stop after this time, such as 90s, 10min or 2h; the next call goes on"),
     "--unique": Meaning(
-        None,
-        "Load only documents without a near-duplicate in the table or before them, and list the others",
+        None, "Load only documents without a near-duplicate in the table or before them, and list the others"
     ),
     "--where": Meaning("SQL", "Decide only about the rows that meet this condition"),
     "--workers": Meaning(

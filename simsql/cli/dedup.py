@@ -79,8 +79,7 @@ def dedup_command(
     clean: Annotated[Path | None, path_option("--clean")] = None,
     report: Annotated[Path | None, path_option("--report")] = None,
     explain: Annotated[
-        tuple[str, str] | None,
-        option("--explain", ": why two documents are together or apart", metavar="ID ID"),
+        tuple[str, str] | None, option("--explain", ": why two documents are together or apart", metavar="ID ID")
     ] = None,
     telling: Telling,
 ) -> None:

@@ -198,11 +198,7 @@ def verify_command(
 
 @command("change-storage", group)
 def change_storage_command(
-    *,
-    table: TableName,
-    storage: NewStorage,
-    column: IndexedColumn = None,
-    run: Working,
+    *, table: TableName, storage: NewStorage, column: IndexedColumn = None, run: Working
 ) -> None:
     """Change the storage of an index.
 

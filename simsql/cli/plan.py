@@ -42,10 +42,7 @@ def plan_command(
         int | None, number_option("--rows", "; by default, as many as that of --like has", least=0, most=1 << 64)
     ] = None,
     distance: Annotated[int, distance_option(" in a search")] = 3,
-    table: Annotated[
-        str | None,
-        option("--like", ", and by default for as many"),
-    ] = None,
+    table: Annotated[str | None, option("--like", ", and by default for as many")] = None,
     column: IndexedColumn = None,
     run: Listing,
 ) -> None:
@@ -149,11 +146,7 @@ _CANDIDATES = tuple(Column(name, "number") for name in ("distance", "uniform", "
 
 @command("stats")
 def stats_command(
-    *,
-    table: IndexedTable,
-    column: IndexedColumn = None,
-    scope: ScopeValues = None,
-    run: Listing,
+    *, table: IndexedTable, column: IndexedColumn = None, scope: ScopeValues = None, run: Listing
 ) -> None:
     """Show the skew of the fingerprints in a table.
 

@@ -4,14 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from simsql.cli._app import command
-from simsql.cli._options import (
-    NewRecipeName,
-    Paths,
-    Reading,
-    Workers,
-    number_option,
-    path_option,
-)
+from simsql.cli._options import NewRecipeName, Paths, Reading, Workers, number_option, path_option
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, print_skips
 from simsql.documents import STDOUT, Outputs

@@ -86,8 +86,7 @@ class _Rows:
     recipe: RecipeName = None
     scope: ScopeValues = None
     explain: Annotated[
-        str | None,
-        option("--explain", ": why the search finds the row with this key, or does not"),
+        str | None, option("--explain", ": why the search finds the row with this key, or does not")
     ] = None
 
 
@@ -98,8 +97,7 @@ def near_command(
     fingerprint: Annotated[str | None, option("--fingerprint")] = None,
     distance: SearchDistance = None,
     similarity: Annotated[
-        float | None,
-        share_option("--similarity", f" to yours{OF_TITLES}; by default, texts are not compared"),
+        float | None, share_option("--similarity", f" to yours{OF_TITLES}; by default, texts are not compared")
     ] = None,
     rows: _Rows,
     run: Listing,
@@ -130,10 +128,7 @@ def near_command(
 def similar_command(
     *,
     searched: _Text,
-    similarity: Annotated[
-        float,
-        share_option("--similarity", f" to yours{OF_TITLES}"),
-    ] = SIMILARITY,
+    similarity: Annotated[float, share_option("--similarity", f" to yours{OF_TITLES}")] = SIMILARITY,
     recall: Annotated[
         float | None, share_option("--recall", "; by default 0.99, or less if that takes long")
     ] = None,

@@ -53,9 +53,7 @@ def install_command(
 
 @command("uninstall")
 def uninstall_command(
-    *,
-    drop_indexes: Annotated[bool, option("--drop-indexes")] = False,
-    connecting: Connecting,
+    *, drop_indexes: Annotated[bool, option("--drop-indexes")] = False, connecting: Connecting
 ) -> None:
     """Remove the schema from a database.
 
@@ -125,9 +123,7 @@ def _read_time(written: str | timedelta) -> timedelta:
 
 @command("maintain")
 def maintain_command(
-    *,
-    time_limit: Annotated[timedelta | None, option("--time-limit", parser=_read_time)] = None,
-    run: Working,
+    *, time_limit: Annotated[timedelta | None, option("--time-limit", parser=_read_time)] = None, run: Working
 ) -> None:
     """Verify and vacuum the indexes that need it.
 

@@ -36,10 +36,7 @@ _IGNORED = {
 _SSL = {"true": "require", "false": "disable"} | {
     mode: mode for mode in ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 }
-_SWITCHES = {
-    "sslnegotiation": {"true": "direct", "false": "postgres"},
-    "keepalives": {"true": "1", "false": "0"},
-}
+_SWITCHES = {"sslnegotiation": {"true": "direct", "false": "postgres"}, "keepalives": {"true": "1", "false": "0"}}
 
 PostgresqlError = DBAPIError | psycopg.Error
 """An error of PostgreSQL or the driver, as SQLAlchemy or the driver raise it."""

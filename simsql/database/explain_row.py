@@ -14,13 +14,7 @@ from simsql.database.similar import SimilarOptions
 from simsql.database.sketches import check_compared_columns
 from simsql.database.transfer import raw_connection
 from simsql.errors import UsageError
-from simsql.fingerprint import (
-    estimate_similarity,
-    show_similarity,
-    similarities,
-    sketch,
-    sketch_distance,
-)
+from simsql.fingerprint import estimate_similarity, show_similarity, similarities, sketch, sketch_distance
 
 _TARGET = text(
     "SELECT r.column_name, r.distance, simsql._rows_of(r) AS rows, simsql._guard(r) AS guard,"

@@ -44,12 +44,7 @@ from simsql.database.sketches import check_compared_columns
 from simsql.database.sources import Sources, fingerprint_text
 from simsql.database.transfer import sqlalchemy_errors
 from simsql.errors import UsageError
-from simsql.fingerprint import (
-    Recipe,
-    compares_features,
-    sketch,
-    sketch_distance,
-)
+from simsql.fingerprint import Recipe, compares_features, sketch, sketch_distance
 from simsql.hamming import Design
 
 # More queries are searched for in memory: reading all rows takes a second for three million.

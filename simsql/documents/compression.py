@@ -46,9 +46,7 @@ COMPRESSIONS: dict[str, Compression] = {
         lambda file: gzip.GzipFile("", "wb", 6, file, mtime=0),
     ),
     ".xz": Compression(
-        re.compile(rb"\xfd7zXZ\0"),
-        partial(_open_to_the_end, lzma.LZMAFile),
-        partial(lzma.LZMAFile, mode="wb"),
+        re.compile(rb"\xfd7zXZ\0"), partial(_open_to_the_end, lzma.LZMAFile), partial(lzma.LZMAFile, mode="wb")
     ),
     # The second alternative is what an empty file becomes.
     ".bz2": Compression(

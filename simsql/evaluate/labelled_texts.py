@@ -36,10 +36,7 @@ class LabelledTexts:
 
 
 def find_texts(
-    pairs: Sequence[Labelled],
-    paths: Sequence[str],
-    open_reader: Callable[[], DocumentReader],
-    stages: Stages,
+    pairs: Sequence[Labelled], paths: Sequence[str], open_reader: Callable[[], DocumentReader], stages: Stages
 ) -> tuple[LabelledTexts, SkipCount]:
     """Look up the texts of pairs with ids in the documents of a reader, which is opened if it is needed.
 

@@ -94,9 +94,7 @@ def best_rule(figures: Iterable[RuleFigures]) -> RuleFigures | None:
     """
     useful = [rule for rule in figures if rule.f1.value]
     return max(
-        useful,
-        key=lambda rule: (rule.f1.value or 0.0, -rule.distance, rule.similarity or 0.0),
-        default=None,
+        useful, key=lambda rule: (rule.f1.value or 0.0, -rule.distance, rule.similarity or 0.0), default=None
     )
 
 

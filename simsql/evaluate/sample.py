@@ -7,13 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simsql.documents import (
-    DocumentReader,
-    Report,
-    Stages,
-    format_rows,
-    open_output,
-)
+from simsql.documents import DocumentReader, Report, Stages, format_rows, open_output
 from simsql.documents.output_formats import Format, format_of_file
 from simsql.documents.spool import TextSpool
 from simsql.errors import SimsqlError

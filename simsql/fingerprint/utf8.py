@@ -11,14 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.arrays.positions import consecutive
-from simsql.fingerprint.characters import (
-    CHARACTER_SHIFT,
-    DROPPED,
-    EMOJI,
-    SEPARATOR,
-    WORD,
-    character_table,
-)
+from simsql.fingerprint.characters import CHARACTER_SHIFT, DROPPED, EMOJI, SEPARATOR, WORD, character_table
 from simsql.fingerprint.hashes import I64, U64, hash_spans
 
 # The one frequent letter whose normal form has two: they are "ss", whatever is around it.

@@ -12,14 +12,7 @@ from pathlib import Path
 from sqlalchemy import URL
 
 from simsql.errors import SimsqlError
-from simsql.server.binaries import (
-    Account,
-    check_has_name,
-    check_way,
-    major_version,
-    make_folder,
-    server_account,
-)
+from simsql.server.binaries import Account, check_has_name, check_way, major_version, make_folder, server_account
 from simsql.server.watcher import (
     PORT,
     open_lock,

@@ -72,12 +72,7 @@ class FileSource(Source):
             self._check(self)
         preferred = criterion(rules, np.arange(self.total), columns.characters, values, columns.line)
         return Corpus(
-            features,
-            columns.characters,
-            preferred,
-            self._order_by_name,
-            self.recipe.of_pictures,
-            self.protected,
+            features, columns.characters, preferred, self._order_by_name, self.recipe.of_pictures, self.protected
         )
 
     def _described(self, describe: Describer, report: Report) -> Iterator[Described]:

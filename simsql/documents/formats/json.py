@@ -7,14 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from simsql.documents.decoding import (
-    SAMPLE,
-    RecordBytes,
-    Stream,
-    UnfitError,
-    check_start,
-    too_long,
-)
+from simsql.documents.decoding import SAMPLE, RecordBytes, Stream, UnfitError, check_start, too_long
 from simsql.documents.document import Document, Found, Layout, Skip
 from simsql.documents.formats import ByContent, Format, Target, leave_out
 from simsql.documents.formats.lines import Lines
