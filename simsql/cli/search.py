@@ -8,7 +8,7 @@ from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 from sqlalchemy import Connection, Engine
 
@@ -44,8 +44,6 @@ from simsql.documents import UnfitError, printable, read_document, read_single_t
 from simsql.documents.output_formats import Column, Format, print_json, print_rows
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import show_similarity
-
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -285,25 +283,15 @@ def _print_pairs(form: Format, keys: PrimaryKeys | None, pairs: Iterable[Pair]) 
     columns = [Column("a"), Column("b"), Column("distance", "number")]
     if keys is None:
         return print_rows(form, columns, pairs)
-    found = (
-        (a, b, distance, rows[a], rows[b])
-        for part in _parts(pairs)
-        for rows in [keys.find({side for a, b, _ in part for side in (a, b)})]
-        for a, b, distance in part
-    )
+    found = ((*pair, rows[pair[0]], rows[pair[1]]) for pair, rows in _with_keys(pairs, keys, itemgetter(0, 1)))
     return print_rows(form, [*columns, Column("a_keys"), Column("b_keys")], found)
 
 
 def _print_clusters(form: Format, keys: PrimaryKeys | None, members: Iterable[Member]) -> int:
     found = (
-        ((cluster, fingerprint, None) for cluster, fingerprint in members)
+        ((*member, None) for member in members)
         if keys is None
-        else (
-            (cluster, fingerprint, rows[fingerprint])
-            for part in _parts(members)
-            for rows in [keys.find({fingerprint for _, fingerprint in part})]
-            for cluster, fingerprint in part
-        )
+        else ((*member, rows[member[1]]) for member, rows in _with_keys(members, keys, itemgetter(slice(1, 2))))
     )
     columns = [Column("cluster"), Column("fingerprint")]
     if form is not Format.JSONL:
@@ -320,8 +308,11 @@ def _print_clusters(form: Format, keys: PrimaryKeys | None, members: Iterable[Me
     return count
 
 
-def _parts(items: Iterable[_Item]) -> Iterator[list[_Item]]:
-    """Split items into parts whose keys are looked up together."""
+def _with_keys(
+    items: Iterable[Row], keys: PrimaryKeys, sides: Callable[[Row], Iterable[int]]
+) -> Iterator[tuple[Row, dict[int, list[Any]]]]:
+    """Yield each item with the keys of the rows with its fingerprints, which are looked up for many at once."""
     rest = iter(items)
     while part := list(islice(rest, 5_000)):
-        yield part
+        rows = keys.find({fingerprint for item in part for fingerprint in sides(item)})
+        yield from ((item, rows) for item in part)

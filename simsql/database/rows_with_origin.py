@@ -189,7 +189,8 @@ class _SkippingCopier(OriginCopier):
         if self._staged is None:
             self.raw.execute(self._create)
             self._staged = OriginCopier(self.raw, _STAGED, ["simsql number", *self.columns])
-        self._staged.add([_numbered(number, cast(RowWithOrigin, row)) for number, row in enumerate(rows)])
+        of_rows = enumerate(cast(Sequence[RowWithOrigin], rows))
+        self._staged.add([RowWithOrigin([number, *row], row.name, row.place) for number, row in of_rows])
         try:
             with self.raw.transaction():
                 inserted = self.raw.execute(self._insert).fetchall()
@@ -228,10 +229,6 @@ class _SkippingCopier(OriginCopier):
                 f" {self.table.relation} changes them"
             )
         return added
-
-
-def _numbered(number: int, row: RowWithOrigin) -> RowWithOrigin:
-    return RowWithOrigin([number, *row], row.name, row.place)
 
 
 def _refused(row: Row, error: psycopg.Error) -> Exception:

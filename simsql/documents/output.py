@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from glob import escape
 from io import TextIOWrapper
 from pathlib import Path
@@ -220,7 +221,7 @@ def _open(path: Path) -> Iterator[IO[bytes]]:
     file = None
     try:
         with naming_output(path):
-            opener = _create_private if is_file and target.exists() else None
+            opener = partial(os.open, mode=0o600) if is_file and target.exists() else None
             file = open(unfinished, "xb" if is_file else "wb", opener=opener)  # noqa: SIM115
             if is_file and target.exists():
                 unfinished.chmod(target.stat().st_mode & 0o777)
@@ -247,10 +248,6 @@ def _unfinished(target: Path) -> Path:
     beginning of the target's name is in it, which may be as long as a name can be.
     """
     return target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}")
-
-
-def _create_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 @contextmanager

@@ -197,7 +197,8 @@ def class_table() -> NDArray[np.uint8]:
         category[block.start : block.stop] = np.frombuffer(joined.encode(), dtype="S2")
     classes = np.empty(len(category), dtype=np.uint8)
     names, kind = np.unique(category, return_inverse=True)
-    classes[:] = np.array([_class_of_category(name.decode()) for name in names], dtype=np.uint8)[kind]
+    found = (_OF_CATEGORY.get(name, _OF_CATEGORY.get(name[0], SEPARATOR)) for name in map(bytes.decode, names))
+    classes[:] = np.array(list(found), dtype=np.uint8)[kind]
 
     def assign(blocks: list[tuple[int, int]], wanted: list[bytes], new: int) -> None:
         for first, last in blocks:
@@ -211,10 +212,6 @@ def class_table() -> NDArray[np.uint8]:
     assign(_SYLLABLES, [*letters, b"Cn"], CUT_2)
     assign(_PHONEMES, letters, CUT_4)
     return classes
-
-
-def _class_of_category(category: str) -> int:
-    return _OF_CATEGORY.get(category, _OF_CATEGORY.get(category[0], SEPARATOR))
 
 
 # Cutting a text

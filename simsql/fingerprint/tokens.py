@@ -85,7 +85,7 @@ def _hash_all(texts: Sequence[str], kind: TokenKind) -> TokenLists:
         found = _hash_ascii(_choose(texts, chosen), kind)
     if chosen.all():
         return found
-    others = join_tokens([_hash_other(group, kind) for group in _groups(_choose(texts, ~chosen))])
+    others = join_tokens([_hash_points(*_look_up(group), kind) for group in _groups(_choose(texts, ~chosen))])
     return _interleave(chosen, found, others) if chosen.any() else others
 
 
@@ -187,10 +187,6 @@ def _hash_ascii(texts: Sequence[str], kind: TokenKind) -> TokenLists:
 
 
 # Other texts
-
-
-def _hash_other(texts: Sequence[str], kind: TokenKind) -> TokenLists:
-    return _hash_points(*_look_up(texts), kind)
 
 
 def _look_up(texts: Sequence[str]) -> tuple[U32, U8, I64]:

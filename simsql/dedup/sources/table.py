@@ -84,8 +84,8 @@ _SCOPE = """
 _NO_NUMBER = sql.SQL("CAST(NULL AS pg_catalog.int8)")
 _GUARD = sql.SQL("NOT EXISTS (SELECT FROM {rows_of} AS g TABLESAMPLE pg_catalog.system (0) WHERE false)")
 _KEY_AT = (
-    "SELECT {keys} FROM {rows_of} AS {t} WHERE {guard} AND {t}.tableoid OPERATOR(pg_catalog.=) %s"
-    " AND {t}.ctid OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.tid)"
+    "SELECT {keys} FROM {rows_of} AS {t} WHERE {guard} AND {t}.tableoid OPERATOR(pg_catalog.=) {part}"
+    " AND {t}.ctid OPERATOR(pg_catalog.=) {place}"
 )
 _ORDER = (
     "SELECT {t}.tableoid, {t}.ctid, {rank}, {scope} FROM {rows_of} AS {t} WHERE {guard} AND ({where})"
@@ -271,11 +271,13 @@ class SourceTable:
     def name_row(self, part: int, tid: str) -> str:
         """Return words for the row at a place, with its key as PostgreSQL prints it."""
         keys = self.key_columns(self._found.relation)
-        found = self.raw.execute(self.compose(_KEY_AT, keys=keys), [part, tid]).pgresult
-        values = (
-            [printable((found.get_value(0, at) or b"").decode()) for at in range(len(self.keys))] if found else []
-        )
-        return f"the row with {', '.join(f'{key} {value}' for key, value in zip(self.keys, values, strict=False))}"
+        at = {"part": sql.Literal(part), "place": sql.Literal(tid)}
+        values, *_ = (
+            *self._copy(self.compose(_KEY_AT, keys=keys, **at)),
+            (),
+        )  # nothing if row-level security hides it
+        named = (f"{key} {printable(value)}" for key, value in zip(self.keys, values, strict=False))
+        return f"the row with {', '.join(named)}"
 
     def rows(
         self, fingerprint_column: str | None, sketch_column: str | None
