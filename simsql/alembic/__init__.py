@@ -13,6 +13,7 @@ operation classes in your own Rewriter or process_revision_directives.
 
 from simsql.alembic.autogenerate import include_object, register
 from simsql.alembic.operations import (
+    AlterSimhashIndexOp,
     ChangeSimhashStorageOp,
     ClearFingerprintsOp,
     CreateSimhashIndexOp,
@@ -20,6 +21,7 @@ from simsql.alembic.operations import (
 )
 
 __all__ = [
+    "AlterSimhashIndexOp",
     "ChangeSimhashStorageOp",
     "ClearFingerprintsOp",
     "CreateSimhashIndexOp",

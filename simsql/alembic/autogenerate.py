@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -16,13 +16,15 @@ from sqlalchemy import BigInteger, Column, Connection, Index, MetaData, Table, t
 
 from simsql.alembic.operations import (
     OPERATIONS,
+    AlterSimhashIndexOp,
     ChangeSimhashStorageOp,
     ClearFingerprintsOp,
+    ColumnOp,
     CreateSimhashIndexOp,
     InstallSimsqlOp,
     SimsqlOp,
 )
-from simsql.database.index_spec import IndexSpec, Storage, is_text_recipe, same_recipe
+from simsql.database.index_spec import IndexSpec, is_text_recipe, same_recipe
 from simsql.hamming import Design
 from simsql.sqlalchemy import Fingerprint, Sketch
 from simsql.sqlalchemy.expressions import DeclaredIndex, declared_indexes
@@ -66,20 +68,21 @@ class TableKey(NamedTuple):
 class Change(NamedTuple):
     """The changes to the index on one column: drop it, create it, or both, and clear the column in between.
 
-    Or change its storage, and nothing else.
+    Or change its storage, its sources, or both, and nothing else.
     """
 
     dropped: CreateSimhashIndexOp | None
     created: CreateSimhashIndexOp | None
     cleared: ClearFingerprintsOp | None = None
-    storing: ChangeSimhashStorageOp | None = None
+    altered: Sequence[ColumnOp] = ()
 
     def log(self) -> None:
         """Log the change, as Alembic logs the changes that it detects."""
         kind = "changed" if self.dropped and self.created else "added" if self.created else "removed"
-        if change := self.storing:
+        for change in self.altered:
             name = ".".join(filter(None, (change.schema, change.table_name, change.column_name)))
-            log.info("Detected changed storage of the simhash index on %r", name)
+            what = ", ".join(change.options())
+            log.info("Detected changed %s of the simhash index on %r", what, name)
         if index := self.created or self.dropped:
             name = ".".join(filter(None, (index.schema, index.table_name, index.column_name)))
             log.info("Detected %s simhash index on %r", kind, name)
@@ -90,8 +93,18 @@ class Change(NamedTuple):
                 log.info(message, old or "none", new)
 
 
-Indexes = dict[TableKey, dict[str, CreateSimhashIndexOp]]
-"""The operations that would create what a database holds, by table and column."""
+class Stored(NamedTuple):
+    """An index of the database: the operation that would create it, and what clears its stale fingerprints."""
+
+    op: CreateSimhashIndexOp
+    cleared_by: frozenset[str]
+    """The columns whose change clears a fingerprint."""
+    is_clearing: bool
+    """Whether an index with sources has the trigger for them."""
+
+
+Indexes = dict[TableKey, dict[str, Stored]]
+"""What a database holds, by table and column."""
 
 
 def leave_out(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: set[str | None]) -> None:  # noqa: ARG001
@@ -139,22 +152,40 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
     drops = [change.dropped.reverse() for change in changes if change.dropped]
     # Searches with the new recipe would miss old fingerprints, or find the wrong ones.
     creates = [op for change in changes if change.created for op in (change.cleared, change.created) if op]
-    stores = [change.storing for change in changes if change.storing]
+    alters = [op for change in changes for op in change.altered]
     for change in changes:
         change.log()
-    install = [InstallSimsqlOp()] if creates and not installed else []
-    upgrade_ops.ops[:] = [*install, *drops, *upgrade_ops.ops, *stores, *creates]
+    install = [InstallSimsqlOp()] if (creates or alters) and not _is_current(connection) else []
+    upgrade_ops.ops[:] = [*install, *drops, *upgrade_ops.ops, *alters, *creates]
+
+
+def _is_current(connection: Connection) -> bool:
+    """Return whether a database has simsql, in a version whose indexes know sources: 0.2.0 knew none."""
+    return bool(connection.execute(text("SELECT to_regproc('simsql._current_sources') IS NOT NULL")).scalar_one())
 
 
 def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[str | None]) -> Indexes:
     """Return the indexes on the tables that Alembic compares, by the current table names."""
-    # Version 0.2.0 knew no sources.
-    has_sources = connection.execute(text("SELECT to_regproc('simsql._current_sources') IS NOT NULL")).scalar_one()
+    is_current = _is_current(connection)
+    # As the upgrade names it.
+    recipe = "i.recipe" if is_current else "coalesce(i.recipe, 'words12-log-1') AS recipe"
+    faults = (
+        "SELECT FROM unnest(simsql._source_faults(r)) AS f WHERE f.problem <> 'source renamed'"
+        if is_current
+        else "SELECT WHERE false"
+    )
     # Citus re-creates a table whose distribution changes, and simsql.repair follows it.
     statement = text(
         "SELECT n.nspname AS schema, c.relname AS table_name, i.column_name, i.distance, i.blocks, i.lead,"  # noqa: S608 - a constant
-        " i.inner_blocks, i.recipe, i.scope, NULLIF(i.storage, 'tables') AS storage,"
-        f" {'simsql._current_sources(r)' if has_sources else 'NULL'} AS sources"
+        f" i.inner_blocks, {recipe}, i.scope, NULLIF(i.storage, 'tables') AS storage,"
+        " coalesce(r.is_default, false) AS is_default,"
+        f" {'simsql._current_sources(r)' if is_current else 'NULL'} AS sources,"
+        f" NOT EXISTS ({faults}) AS is_clearing, ARRAY("
+        "   SELECT a.attname::text FROM simsql._clearing_triggers(r.table_id, r.column_name) AS n (name)"
+        "     JOIN pg_trigger AS t ON t.tgrelid = r.table_id AND t.tgname = n.name AND t.tgenabled IN ('O', 'A')"
+        "     JOIN pg_depend AS d ON d.classid = 'pg_trigger'::regclass AND d.objid = t.oid"
+        "     JOIN pg_attribute AS a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid"
+        "    WHERE d.refobjid = r.table_id AND a.attnum > 0 AND a.attname <> r.column_name) AS cleared_by"
         " FROM simsql.indexes AS i JOIN simsql.registry AS r USING (id)"
         " JOIN pg_class AS c ON c.oid = coalesce(simsql._recreated(r), r.table_id)"
         " JOIN pg_namespace AS n ON n.oid = c.relnamespace ORDER BY i.id"
@@ -170,7 +201,8 @@ def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[
             design = Design(row["blocks"], row["lead"], row["inner_blocks"])
             options = row["distance"], design, row["recipe"], tuple(row["scope"]), row["storage"], row["sources"]
             spec = IndexSpec(column, *options)
-            indexes.setdefault(key, {})[column] = CreateSimhashIndexOp(key.name, spec, schema=key.schema)
+            op = CreateSimhashIndexOp(key.name, spec, schema=key.schema, is_default=row["is_default"])
+            indexes.setdefault(key, {})[column] = Stored(op, frozenset(row["cleared_by"]), row["is_clearing"])
     return indexes
 
 
@@ -189,15 +221,16 @@ def _changes_of_models(context: AutogenContext, upgrade_ops: UpgradeOps, existin
             if reflected is None or not context.run_object_filters(table, table.name, "table", False, reflected):
                 continue
         for column in {**wanted, **stored}:
-            old = stored.get(column)
             index = wanted.get(column)
+            old = _with_sources(stored[column], index) if column in stored else None
             created = _creation(index, old) if index else None
             if not old or not index or _differs(index, old.spec):
                 change = Change(old, created, _clearing(index, old.spec) if index and old else None)
-            elif storing := _storing(old, index.spec.storage):
-                change = Change(None, None, storing=storing)
             else:
-                continue
+                altered = [*_storing(old, index), *_sourcing(stored[column], old, index)]
+                if not altered:
+                    continue
+                change = Change(None, None, altered=altered)
             if _compares(context, column, created, old, table, reflected):
                 yield change
 
@@ -206,7 +239,7 @@ def _dropped_with_tables(upgrade_ops: UpgradeOps, existing: Indexes) -> Iterator
     for op in upgrade_ops.ops:
         if isinstance(op, DropTableOp):
             for index in existing.get(TableKey(op.schema, op.table_name), {}).values():
-                yield Change(index, None)
+                yield Change(index.op, None)
 
 
 def _reflect(context: AutogenContext, key: TableKey) -> Table | None:
@@ -226,10 +259,24 @@ def _creation(index: DeclaredIndex, old: CreateSimhashIndexOp | None) -> CreateS
     """
     spec = index.spec
     if old:
-        spec = replace(spec, storage=spec.storage or old.spec.storage, sources=spec.sources or old.spec.sources)
+        sources = spec.sources if index.names_sources else spec.sources or old.spec.sources
+        spec = replace(spec, storage=spec.storage or old.spec.storage, sources=sources)
     if old and old.spec.recipe and not _recipe_differs(index, old.spec):
         spec = replace(spec, recipe=old.spec.recipe)
-    return CreateSimhashIndexOp(index.table.name, spec, schema=index.table.schema)
+    is_default = old is not None and old.is_default
+    return CreateSimhashIndexOp(index.table.name, spec, schema=index.table.schema, is_default=is_default)
+
+
+def _with_sources(stored: Stored, index: DeclaredIndex | None) -> CreateSimhashIndexOp:
+    """Return the operation of an index, with the model's sources if it knows none, but a trigger clears for them.
+
+    The application has then called simsql.clear_on_change, as with 0.2.0.
+    """
+    op, cleared_by, _ = stored
+    if index is None or op.spec.sources or not cleared_by or cleared_by != dict(index.spec.sources).keys():
+        return op
+    spec = replace(op.spec, sources=index.spec.sources)
+    return CreateSimhashIndexOp(op.table_name, spec, schema=op.schema, is_default=op.is_default)
 
 
 def _differs(index: DeclaredIndex, old: IndexSpec) -> bool:
@@ -250,11 +297,20 @@ def _sources_differ(index: DeclaredIndex, old: IndexSpec) -> bool:
     return bool(sources and old.sources) and sources != old.sources
 
 
-def _storing(old: CreateSimhashIndexOp, storage: Storage | None) -> ChangeSimhashStorageOp | None:
-    """Return the operation that gives an index the storage of its model. If that names none, any matches."""
-    if storage in (None, old.spec.storage or "tables"):
-        return None
-    return ChangeSimhashStorageOp(old.table_name, old.column_name, storage=storage, schema=old.schema)
+def _storing(old: CreateSimhashIndexOp, index: DeclaredIndex) -> Iterator[ChangeSimhashStorageOp]:
+    """Yield the operation that gives an index the storage of its model. If that names none, any matches."""
+    storage = index.spec.storage
+    if storage is not None and storage != (old.spec.storage or "tables"):
+        yield ChangeSimhashStorageOp(old.table_name, old.column_name, storage=storage, schema=old.schema)
+
+
+def _sourcing(stored: Stored, old: CreateSimhashIndexOp, index: DeclaredIndex) -> Iterator[AlterSimhashIndexOp]:
+    """Yield the operation that gives an index the sources of its model, or the trigger that it lacks for them."""
+    sources, before = dict(index.spec.sources), dict(old.spec.sources)
+    if (sources or index.names_sources) and (sources != before or not stored.is_clearing):
+        yield AlterSimhashIndexOp(
+            old.table_name, old.column_name, sources=sources, before=before, schema=old.schema
+        )
 
 
 def _recipe_differs(index: DeclaredIndex, old: IndexSpec) -> bool:
@@ -277,7 +333,8 @@ def _clearing(index: DeclaredIndex, old: IndexSpec) -> ClearFingerprintsOp | Non
     differs = _recipe_differs(index, old) and not named_now
     if not (differs or _sources_differ(index, old)) or index.column.computed is not None:
         return None
-    return ClearFingerprintsOp(index.table.name, index.spec.column, schema=index.table.schema)
+    new = _creation(index, None).spec
+    return ClearFingerprintsOp(index.table.name, index.spec.column, schema=index.table.schema, new=new, old=old)
 
 
 def _compares(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from contextlib import nullcontext, suppress
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar
 
 from alembic.autogenerate.api import AutogenContext
@@ -15,10 +16,11 @@ from sqlalchemy import BigInteger, Column, Dialect, MetaData, Table, null, text,
 from sqlalchemy.dialects.postgresql.base import PGDialect
 
 from simsql.database import IndexSpec, install_schema, schema_sql
+from simsql.database.arguments import as_arguments
 from simsql.database.index_spec import Storage
 from simsql.database.install import UNINSTALL_IF_UNUSED
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import DEFAULT_RECIPE
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.hamming import Design
 from simsql.sqlalchemy.expressions import CreateSimhashIndex, SimhashIndexDDL
 
@@ -157,16 +159,26 @@ class ColumnOp(SimsqlOp):
 
 
 class CreateSimhashIndexOp(ColumnOp):
-    """Create the simhash index that `spec` describes: `concurrently`, while others write."""
+    """Create the simhash index that `spec` describes: `concurrently`, while others write.
+
+    `is_default` tells that it is the one of several indexes that searches without a column use.
+    """
 
     name, kind = "create_simhash_index", "add_simhash_index"
 
     def __init__(
-        self, table_name: str, spec: IndexSpec, *, schema: str | None = None, concurrently: bool = False
+        self,
+        table_name: str,
+        spec: IndexSpec,
+        *,
+        schema: str | None = None,
+        concurrently: bool = False,
+        is_default: bool = False,
     ) -> None:
         super().__init__(table_name, spec.column, schema=schema)
         self.spec = spec
         self.concurrently = concurrently
+        self.is_default = is_default
 
     @classmethod
     def create_simhash_index(
@@ -185,6 +197,7 @@ class CreateSimhashIndexOp(ColumnOp):
         storage: Storage | None = None,
         sources: str | Mapping[str, int] | None = None,
         concurrently: bool = False,
+        is_default: bool = False,
     ) -> None:
         """Create a simhash index on a bigint column, in the migration's transaction; writers of the table wait.
 
@@ -193,7 +206,7 @@ class CreateSimhashIndexOp(ColumnOp):
         fingerprints; None if it is unknown. `scope` names the columns that searches are confined to. `storage` is
         "tables" or "expression"; by default, "expression" for partitioned tables and "tables" for others.
         `sources` names the column of the texts, or several with their weights: a fingerprint whose text alone
-        changes is then cleared.
+        changes is then cleared. With `is_default`, searches that name no column use this index.
 
         With `concurrently`, others read and write the table meanwhile. The operation opens an autocommit block:
         the earlier operations of the migration are committed, and the build commits as it works. So make it the
@@ -205,7 +218,8 @@ class CreateSimhashIndexOp(ColumnOp):
             raise UsageError("lead and inner_blocks need blocks: pass blocks, or omit all of them")
         design = None if blocks is None else Design(blocks, 1 if lead is None else lead, inner_blocks or 0)
         spec = IndexSpec(column_name, distance, design, recipe, scope, storage, sources)
-        operations.invoke(cls(table_name, spec, schema=schema, concurrently=concurrently))
+        options = {"concurrently": concurrently, "is_default": is_default}
+        operations.invoke(cls(table_name, spec, schema=schema, **options))
 
     def reverse(self) -> DropSimhashIndexOp:
         """Return the operation that undoes this one."""
@@ -218,15 +232,15 @@ class CreateSimhashIndexOp(ColumnOp):
     def options(self) -> dict[str, object]:
         """Return the named arguments of the operation."""
         unknown = {} if self.spec.recipe else {"recipe": None}
-        return self.spec.options() | unknown | ({"concurrently": True} if self.concurrently else {})
+        flags = {"concurrently": self.concurrently, "is_default": self.is_default}
+        return self.spec.options() | unknown | {name: True for name, is_set in flags.items() if is_set}
 
     def run(self, operations: Operations) -> None:
         """Run the operation, or print it as SQL."""
-        if not self.concurrently:
+        with operations.get_context().autocommit_block() if self.concurrently else nullcontext():
             super().run(operations)
-            return
-        with operations.get_context().autocommit_block():
-            super().run(operations)
+        if self.is_default:
+            SetDefaultSimhashIndexOp(self.table_name, self.column_name, schema=self.schema).run(operations)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -298,6 +312,45 @@ class ChangeSimhashStorageOp(ColumnOp):
 
 
 @dataclass(eq=False, kw_only=True)
+class AlterSimhashIndexOp(ColumnOp):
+    """Change the sources of a simhash index, and with them its trigger; `before` are those until now."""
+
+    name = kind = "alter_simhash_index"
+    sources: str | Mapping[str, int]
+    before: str | Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def alter_simhash_index(
+        cls,
+        operations: Operations,
+        table_name: str,
+        column_name: str,
+        *,
+        sources: str | Mapping[str, int],
+        schema: str | None = None,
+    ) -> None:
+        """Say which columns hold the texts of an index, as in `create_simhash_index`; {} if they are unknown.
+
+        Their trigger is created, or dropped with {}. No fingerprint changes. Writers of the table wait until the
+        migration ends.
+        """
+        operations.invoke(cls(table_name, column_name, sources=sources, schema=schema))
+
+    def reverse(self) -> AlterSimhashIndexOp:
+        """Return the operation that undoes this one."""
+        return replace(self, sources=self.before, before=self.sources)
+
+    def statement(self) -> SimhashIndexDDL:
+        """Return the statement that runs on the table."""
+        sources = dict(IndexSpec("", sources=self.sources).sources)
+        return SimhashIndexDDL("alter_index", *as_arguments(self.column_name, {"sources": sources}))
+
+    def options(self) -> dict[str, object]:
+        """Return the named arguments of the operation."""
+        return {"sources": self.sources}
+
+
+@dataclass(eq=False, kw_only=True)
 class SetDefaultSimhashIndexOp(ColumnOp):
     """Let searches that name no column use a simhash index."""
 
@@ -326,14 +379,17 @@ class SetDefaultSimhashIndexOp(ColumnOp):
         return SimhashIndexDDL("set_default_index", str(self.column_name), self.missing)
 
 
+@dataclass(eq=False, kw_only=True)
 class ClearFingerprintsOp(ColumnOp):
     """Set all fingerprints of a column to NULL.
 
     Autogenerate adds it between dropping the index with one recipe or some sources and creating the index with
-    another.
+    another. `new` and `old` are these indexes: the comment depends on what is known of their texts.
     """
 
     name = kind = "clear_fingerprints"
+    new: IndexSpec | None = None
+    old: IndexSpec | None = None
 
     @classmethod
     def clear_fingerprints(
@@ -347,7 +403,7 @@ class ClearFingerprintsOp(ColumnOp):
 
     def reverse(self) -> ClearFingerprintsOp:
         """Return the operation that clears the new fingerprints; the old ones are not restored."""
-        return self
+        return replace(self, new=self.old, old=self.new)
 
     def run(self, operations: Operations) -> None:
         """Run the operation, or print it as SQL."""
@@ -357,14 +413,16 @@ class ClearFingerprintsOp(ColumnOp):
 
     def render(self, context: AutogenContext) -> list[str]:
         """Return the operation after a comment with the reason and the command to run afterwards."""
+        reason = "# Fingerprints of other recipes or texts cannot be compared with new ones."
+        # Without the texts and the recipe, only the application can compute them.
+        if self.new is None or not _tells_texts(self.new):
+            return [f"{reason} Compute them again with your application.", str(super().render(context))]
         quote = _script_dialect().identifier_preparer.quote
         table = ".".join(quote(name) for name in (self.schema, self.table_name) if name is not None)
         command = f"simsql backfill {shlex.join([table, '--column', self.column_name])}"
-        return [
-            "# Fingerprints of other recipes or texts cannot be compared with new ones. Fill the column in again:",
-            f"# {' '.join(command.splitlines())}",  # what follows a line break in a name would be code
-            str(super().render(context)),
-        ]
+        # What follows a line break in a name would be code. In a name with one, all is in single quotes.
+        command = command.replace("\n", "'$'\\n''").replace("\r", "'$'\\r''")
+        return [f"{reason} Fill the column in again:", f"# {command}", str(super().render(context))]
 
 
 OPERATIONS: tuple[type[SimsqlOp], ...] = (
@@ -373,9 +431,17 @@ OPERATIONS: tuple[type[SimsqlOp], ...] = (
     CreateSimhashIndexOp,
     DropSimhashIndexOp,
     ChangeSimhashStorageOp,
+    AlterSimhashIndexOp,
     SetDefaultSimhashIndexOp,
     ClearFingerprintsOp,
 )
+
+
+def _tells_texts(spec: IndexSpec) -> bool:
+    """Return whether an index tells what a backfill has to know: the columns of the texts and the recipe."""
+    with suppress(ValueError):
+        return bool(spec.sources and spec.recipe and Recipe.from_id(spec.recipe))
+    return False
 
 
 def _script_dialect() -> Dialect:

@@ -279,7 +279,7 @@ class Backfill:
         """Run a statement in its own transaction."""
         composed = sql.SQL(statement).format(**self._parts)
         with self._connection.begin():
-            return raw_connection(self._connection).execute(composed, parameters or None).fetchall()
+            return raw_connection(self._connection).execute(composed, parameters).fetchall()
 
 
 def _problem(stored: int | None) -> str:

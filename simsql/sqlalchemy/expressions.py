@@ -235,6 +235,8 @@ class DeclaredIndex(NamedTuple):
     given: IndexSpec
     names_recipe: bool
     """Whether the model names the recipe; else it is the default one."""
+    names_sources: bool
+    """Whether the model names the sources of the index; else they are those of the column."""
     table: Table
 
     @property
@@ -245,9 +247,7 @@ class DeclaredIndex(NamedTuple):
     @property
     def spec(self) -> IndexSpec:
         """The description, with the sources of the column if the model does not name them."""
-        # A table of a migration has no columns.
-        is_model = not self.given.sources and len(self.table.columns) > 0
-        sources = source_columns(self.column) if is_model else None
+        sources = None if self.names_sources else source_columns(self.column)
         return replace(self.given, sources=tuple(sources.items())) if sources else self.given
 
 
@@ -257,10 +257,13 @@ _NO_SCHEMA = "3F000"  # the SQLSTATE invalid_schema_name
 class SimhashIndexDDL(ExecutableDDLElement):
     """A call of a function of simsql for its target, a table, with these arguments after the table."""
 
-    def __init__(self, function: str, *arguments: str | int) -> None:
+    def __init__(self, function: str, *arguments: str | int | ColumnElement[Any]) -> None:
         self.function = function
         self.arguments = [
-            literal(value, Text() if isinstance(value, str) else BigInteger()) for value in arguments
+            value
+            if isinstance(value, ColumnElement)
+            else literal(value, Text() if isinstance(value, str) else BigInteger())
+            for value in arguments
         ]
 
     def call(self, table: TableName) -> tuple[str, ClauseElement]:
@@ -279,17 +282,24 @@ def _render_ddl(element: SimhashIndexDDL, compiler: DDLCompiler, **_: Any) -> st
 class CreateSimhashIndex(SimhashIndexDDL):
     """Create a simhash index: `concurrently`, while others write and outside a transaction.
 
-    `names_recipe` tells whether the model names the recipe.
+    `names_recipe` and `names_sources` tell whether the model names them; a migration does.
     """
 
-    def __init__(self, spec: IndexSpec, *, names_recipe: bool = False, concurrently: bool = False) -> None:
+    def __init__(
+        self,
+        spec: IndexSpec,
+        *,
+        names_recipe: bool = True,
+        names_sources: bool = True,
+        concurrently: bool = False,
+    ) -> None:
         self.spec = spec
-        self.names_recipe = names_recipe
+        self.names = names_recipe, names_sources
         self.concurrently = concurrently
 
     def call(self, table: TableName) -> tuple[str, ClauseElement]:
         """Return the statement as a keyword and an expression."""
-        arguments = DeclaredIndex(self.spec, self.names_recipe, *table.named).spec.arguments()
+        arguments = DeclaredIndex(self.spec, *self.names, *table.named).spec.arguments()
         if self.concurrently:
             return "CALL ", func.simsql.build(table, *arguments)
         return "SELECT ", func.simsql.create_index(table, *arguments)
@@ -321,4 +331,4 @@ def declared_indexes(table: Table) -> Iterator[DeclaredIndex]:
     """Yield the simhash indexes that a table declares."""
     for listener in table.dispatch.after_create:
         if isinstance(listener, CreateSimhashIndex):
-            yield DeclaredIndex(listener.spec, listener.names_recipe, table)
+            yield DeclaredIndex(listener.spec, *listener.names, table)

@@ -225,7 +225,8 @@ class SimhashIndex(SchemaItem):
         and "tables" for others.
     sources
         The key of the column of the texts, or several with their weights; by default, the sources of the column's
-        `Fingerprint`. They are stored with the index, which clears a fingerprint whose text alone changes.
+        `Fingerprint`. They are stored with the index, whose trigger clears a fingerprint whose text alone changes;
+        with {} it knows none and has no trigger.
 
     `metadata.create_all` and `drop_all` create and drop the index with its table, in PostgreSQL only. The B-tree
     on the scope columns and the column becomes an ordinary Index of the table, named by the naming convention for
@@ -249,6 +250,7 @@ class SimhashIndex(SchemaItem):
         storage: Storage | None = None,
         sources: str | Mapping[str, int] | None = None,
     ) -> None:
+        self.names_sources = sources is not None
         self.spec = IndexSpec(column, distance, design, recipe, scope, storage, sources)
         """The given arguments. Columns are named by their keys; the recipe is None if none was given."""
 
@@ -285,7 +287,11 @@ class SimhashIndex(SchemaItem):
         )
         if any(other.given.column == spec.column for other in declared_indexes(parent)):
             raise ArgumentError(f"SimhashIndex: table {parent.fullname} already has one on column {spec.column!r}")
-        create = CreateSimhashIndex(spec, names_recipe=recipe is not None or fingerprint.names_recipe)
+        create = CreateSimhashIndex(
+            spec,
+            names_recipe=recipe is not None or fingerprint.names_recipe,
+            names_sources=self.names_sources,
+        )
         drop = DropSimhashIndexIfExists("drop_index", spec.column)
         _declare_btree(parent, [*scope, column])
         # Only in PostgreSQL, because an application may run its tests in another database. Copies made by

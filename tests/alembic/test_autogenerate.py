@@ -1,5 +1,7 @@
 """Autogenerate: what models gain, lose and change becomes the right operations, in the right order."""
 
+from collections.abc import Mapping
+
 import pytest
 from alembic import command
 from alembic.util import CommandError
@@ -9,7 +11,7 @@ from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text
 from upgrades import RELEASED
 
 from simsql import DEFAULT_RECIPE, Design, Recipe, sketch
-from simsql.database import SearchIndex, from_bigint
+from simsql.database import SearchIndex, from_bigint, install_schema
 from simsql.fingerprint import simhash_parts
 from simsql.sqlalchemy import Fingerprint, SimhashIndex, Sketch
 
@@ -55,12 +57,15 @@ def test_another_distance_leaves_what_clears_stale_fingerprints(indexed):
     assert indexed.execute("SELECT fingerprint FROM article") == [(None,)]
 
 
-def weighted(*items: object, **weights: int) -> MetaData:
+def weighted(
+    *items: object, distance: int = 3, sources: Mapping[str, int] | None = None, **weights: int
+) -> MetaData:
     """Articles whose fingerprints come from these columns, and an index on them."""
     metadata = MetaData()
     columns = (Column("id", BigInteger, primary_key=True), Column("title", Text), Column("body", Text))
     source = Column("fingerprint", Fingerprint(source=weights))
-    Table("article", metadata, *columns, source, SimhashIndex("fingerprint"), *items)
+    index = SimhashIndex("fingerprint", distance=distance, sources=sources)
+    Table("article", metadata, *columns, source, index, *items)
     return metadata
 
 
@@ -106,10 +111,116 @@ def test_other_sources_are_a_change_and_unknown_ones_are_none(bare_project):
     assert bare_project.execute("SELECT fingerprint FROM article") == [(None,)]
     bare_project.metadata = weighted(body=9)  # the weight of one text says nothing
     assert bare_project.differences() == []
-    # Nobody has named them, as in an index that 0.2.0 created.
-    bare_project.execute("SELECT simsql.alter_index('article', sources => '{}')")
+    # A model that names none takes any.
+    bare_project.metadata.tables["article"].c.fingerprint.type = Fingerprint()
     assert bare_project.differences() == []
     bare_project.downgrade()
+
+
+# The trigger and its companion, and what they do, without their number.
+TRIGGERS = (
+    "SELECT regexp_replace(pg_get_triggerdef(oid), 'clear_\\d+', 'clear') FROM pg_trigger"
+    " WHERE tgrelid = 'article'::regclass AND tgname LIKE 'zz%' ORDER BY 1"
+)
+ALTER = "op.alter_simhash_index('article', 'fingerprint', sources={})"
+
+
+@pytest.fixture(params=["0.2.0", "upgraded"])
+def old_index(bare_project: Project, request: pytest.FixtureRequest) -> Project:
+    """A project with an index that 0.2.0 created, which knows no sources, and models that name them."""
+    bare_project.execute(RELEASED["0.2.0"].read_text(encoding="utf-8"))
+    bare_project.execute(
+        "CREATE TABLE article (id bigserial PRIMARY KEY, title text, body text, fingerprint bigint);"
+        "CREATE INDEX ix_article_fingerprint ON article (fingerprint);"
+        "SELECT simsql.create_index('article', 'fingerprint')"
+    )
+    if request.param == "upgraded":
+        install_schema(bare_project.engine)
+    bare_project.metadata = weighted(title=3, body=1)
+    return bare_project
+
+
+def test_an_index_of_0_2_0_gets_the_sources_of_its_model(old_index, request):
+    is_old = "[0.2.0]" in request.node.name
+    revision = old_index.migrate()
+    assert list(revision.upgrade) == ["op.install_simsql()"] * is_old + [ALTER.format({"body": 1, "title": 3})]
+    assert list(revision.downgrade) == [ALTER.format({}), *["op.uninstall_simsql()"] * is_old]
+    assert len(old_index.execute(TRIGGERS)) == 2
+    old_index.execute("INSERT INTO article (body, fingerprint) VALUES ('old', 5)")
+    old_index.execute("UPDATE article SET body = 'new'")
+    assert old_index.execute("SELECT fingerprint FROM article") == [(None,)]
+    old_index.downgrade()
+    assert old_index.execute(TRIGGERS) == []
+    assert len(old_index.indexes()) == 1
+    script = old_index.sql(command.upgrade, "head")
+    assert """'fingerprint', sources => CAST('{"body": 1, "title": 3}' AS JSONB));""" in script
+
+
+def test_a_trigger_of_the_application_is_the_one_that_the_model_asks_for(old_index):
+    old_index.execute("SELECT simsql.clear_on_change('article', 'fingerprint', ARRAY['title', 'body'])")
+    assert old_index.differences() == []
+    old_index.metadata = weighted(title=3, body=1, distance=7)
+    revision = old_index.migrate()
+    assert revision.names[0][-2:] == ["drop_simhash_index", "create_simhash_index"]
+    assert len(old_index.execute(TRIGGERS)) == 2
+    old_index.downgrade()
+    assert len(old_index.execute(TRIGGERS)) == 2
+    # Another trigger than the model's sources need.
+    old_index.execute("SELECT simsql.alter_index('article', sources => '{}')")
+    old_index.execute("SELECT simsql.clear_on_change('article', 'fingerprint', ARRAY['title'])")
+    old_index.metadata = weighted(title=3, body=1)
+    kinds = [difference[0] for difference in old_index.differences()]
+    assert kinds[-1] == "alter_simhash_index"
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "SELECT simsql.drop_clear_on_change('article', 'fingerprint')",
+        "ALTER TABLE article DISABLE TRIGGER zz_simsql_clear_1",
+        "DROP TRIGGER zz_simsql_clear_1_column ON article",
+    ],
+)
+def test_a_trigger_that_is_missing_or_altered_is_a_difference(bare_project, lost):
+    bare_project.metadata = weighted(title=3, body=1)
+    bare_project.migrate()
+    clearing = bare_project.execute(TRIGGERS)
+    bare_project.execute(lost)
+    revision = bare_project.migrate()
+    assert revision.upgrade == revision.downgrade == (ALTER.format({"body": 1, "title": 3}),)
+    assert bare_project.execute(TRIGGERS) == clearing
+    # A model can do without.
+    bare_project.metadata = weighted(title=3, body=1, sources={})
+    revision = bare_project.migrate()
+    assert (revision.upgrade, revision.downgrade) == ((ALTER.format({}),), revision.downgrade)
+    assert bare_project.execute(TRIGGERS) == []
+    bare_project.downgrade("-1")
+    assert bare_project.execute(TRIGGERS) == clearing
+
+
+def test_another_distance_keeps_what_belongs_to_the_index(bare_project):
+    other = Column("other", Fingerprint(source="title"))
+
+    def both(distance: int) -> MetaData:
+        return weighted(other._copy(), SimhashIndex("other"), title=3, body=1, distance=distance)
+
+    def belongings() -> object:
+        registry = "SELECT r.column_name, r.is_default, r.sources, r.recipe FROM simsql.registry AS r ORDER BY 1"
+        faults = "SELECT object, problem FROM simsql.verify('article')"
+        return [bare_project.execute(statement) for statement in (registry, TRIGGERS, faults)]
+
+    bare_project.metadata = both(3)
+    bare_project.migrate()
+    bare_project.execute("SELECT simsql.set_default_index('article', 'fingerprint')")
+    before = belongings()
+    bare_project.metadata = both(7)
+    revision = bare_project.migrate()
+    assert revision.upgrade[-1].endswith("is_default=True)")
+    assert belongings() == before
+    assert bare_project.execute("SELECT * FROM simsql.near('article', 4)") == []
+    bare_project.downgrade("0001")
+    assert belongings() == before
+    assert "SELECT simsql.set_default_index('article'::regclass" in bare_project.sql(command.upgrade, "0001:0002")
 
 
 def test_a_renamed_source_is_no_other_one(bare_project):
@@ -379,7 +490,8 @@ def test_indexes_of_a_released_version_are_compared_before_the_upgrade(bare_proj
     bare_project.metadata.create_all(bare_project.engine)
     bare_project.check()
     bare_project.metadata = models(SimhashIndex("fingerprint", distance=7))
-    assert bare_project.revise().names == (["drop_simhash_index", "create_simhash_index"],) * 2
+    both = ["drop_simhash_index", "create_simhash_index"]
+    assert bare_project.revise().names == (["install_simsql", *both], [*both, "uninstall_simsql"])
 
 
 def test_a_partitioned_table_needs_no_storage(project):

@@ -180,8 +180,10 @@ def test_migrations_leave_other_databases_alone(project, tmp_path):
         "op.change_simhash_storage('article', 'fingerprint', storage='expression')\n"
         "op.set_default_simhash_index('article', 'fingerprint')\n"
         "op.clear_fingerprints('article', 'fingerprint')\n"
+        "op.alter_simhash_index('article', 'fingerprint', sources='body')\n"
         "op.drop_simhash_index('article', 'fingerprint')",
-        "op.create_simhash_index('article', 'fingerprint', concurrently=True)\nop.install_simsql()",
+        "op.create_simhash_index('article', 'fingerprint', concurrently=True, is_default=True)\n"
+        "op.install_simsql()",
     )
     project.engine = create_engine(f"sqlite:///{tmp_path / 'lite.db'}")
     project.upgrade()

@@ -1,10 +1,14 @@
 """A model of another recipe than the index is a difference, and no old fingerprint gets the new recipe's name."""
 
+import re
+import subprocess
+
 import pytest
 from alembic import command
 from alembic.util import CommandError
 from alembic_project import Project
-from sqlalchemy import BigInteger, Column, MetaData, Table, Text
+from program import run
+from sqlalchemy import BigInteger, Column, Index, MetaData, Table, Text
 
 from simsql import DEFAULT_RECIPE, Recipe, simhash
 from simsql.database import SearchIndex
@@ -103,8 +107,42 @@ def test_the_comment_names_the_column(project):
     project.migrate()
     project.metadata = models(Fingerprint(source="body", recipe=Recipe(stop_words=frozenset({"the"}))), **options)
     text = project.migrate().text
-    assert text.count("""\n    # simsql backfill 'app."Article"' --column fingerprint\n""") == 2
-    project.downgrade("0001")
+    # The id of this recipe does not spell out its words, so only the application knows them.
+    assert text.count(" Compute them again with your application.\n") == 1
+    assert text.count("""\n    # simsql backfill 'app."Article"' --column fingerprint\n""") == 1
+    project.downgrade()
+    for path in project.folder.glob("versions/000*"):
+        path.unlink()
+    # Nobody has named the texts of an index without sources.
+    project.metadata = models(Fingerprint(), **options, sources={})
+    project.migrate()
+    project.metadata = models(Fingerprint(recipe=TRIGRAMS), **options)
+    assert "simsql backfill" not in project.revise().upgrade[0]
+
+
+@pytest.mark.parametrize(("table", "column"), [("it's quoted", "a\nb\r'c"), ("-Table", "--column"), ("$x", "ü%")])
+def test_the_command_of_the_comment_runs_as_it_is(project, table, column):
+    def of(recipe: Recipe | None) -> MetaData:
+        metadata = MetaData()
+        columns = Column("id", BigInteger, primary_key=True, autoincrement=False), Column("body:2", Text)
+        made = Column(column, Fingerprint(source="body:2", recipe=recipe))
+        options = {"postgresql_partition_by": "HASH (id)"}
+        Table(table, metadata, *columns, made, Index("by_print", column), SimhashIndex(column), **options)
+        return metadata
+
+    project.metadata = of(None)
+    project.migrate()
+    project.execute(f'CREATE TABLE part PARTITION OF "{table}" FOR VALUES WITH (MODULUS 1, REMAINDER 0)')
+    project.execute(f"INSERT INTO \"{table}\" VALUES (1, 'an old text')")
+    project.metadata = of(TRIGRAMS)
+    url = project.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    up, down = re.findall("\n    # (simsql .*)", project.migrate().text)
+    for command_line in (up, down):
+        printed = subprocess.run(["bash", "-c", f'printf "%s\\0" {command_line}'], capture_output=True, check=True)
+        run(*printed.stdout.decode().split("\0")[1:-1], "--database", url).done()
+        ((row,),) = project.execute(f'SELECT to_jsonb(t) FROM "{table}" AS t')
+        assert row[column] is not None
+        project.downgrade("0001")
 
 
 @pytest.mark.parametrize(
