@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         similarity_many,
         sketch,
         sketch_many,
+        visible_text,
     )
     from simsql.hamming import Design, find_clusters, find_pairs, hamming_distance, plan
 
@@ -41,6 +42,7 @@ __all__ = [
     "similarity_many",
     "sketch",
     "sketch_many",
+    "visible_text",
 ]
 
 _PACKAGES = ("fingerprint", "hamming")

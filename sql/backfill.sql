@@ -41,7 +41,7 @@ $$;
 -- search_path, PostgreSQL would compare text. Raises an error unless the columns can hold fingerprints and
 -- sketches, the others hold text, and a key identifies the rows.
 --   rows_of       the table, without its inheritance children
---   texts         the texts of a row
+--   texts         the texts of a row or, if they are decoded for a function, the values of any type as JSON
 --   needs_one     whether a row needs a value in one of the columns: it has a text but no value or, with
 --                 all_rows, either of them
 --   key           the key of a row
@@ -52,7 +52,7 @@ $$;
 --                 locked; empty for a distributed table, whose rows Citus does not lock from here, so that an
 --                 update waits for others
 CREATE OR REPLACE FUNCTION simsql._backfill_parts(
-    table_name regclass, columns text[], text_columns text[], all_rows boolean,
+    table_name regclass, columns text[], text_columns text[], all_rows boolean, decoded boolean,
     OUT rows_of text, OUT texts text, OUT needs_one text,
     OUT key text, OUT key_order text, OUT same_key text, OUT later_key text, OUT only_free text)
 LANGUAGE plpgsql STABLE
@@ -76,7 +76,7 @@ BEGIN
                             table_name
                 USING ERRCODE = 'feature_not_supported';
         ELSIF named = ANY (columns) AND attribute.atttypid <> 'bigint'::regtype
-              OR named <> ALL (columns)
+              OR named <> ALL (columns) AND NOT decoded
                  AND (SELECT y.typcategory FROM pg_type AS y WHERE y.oid = attribute.atttypid) <> 'S'
         THEN
             RAISE EXCEPTION 'simsql: column % of % is %, not %', quote_ident(named), table_name,
@@ -104,8 +104,9 @@ BEGIN
       INTO rows_of
       FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
      WHERE c.oid = table_name;
-    SELECT format('ARRAY[%s]',
-                  string_agg(format('CAST(t.%I AS pg_catalog.text)', u.name), ', ' ORDER BY u.place)),
+    SELECT format(CASE WHEN decoded THEN 'pg_catalog.json_build_array(%s)' ELSE 'ARRAY[%s]' END,
+                  string_agg(format(CASE WHEN decoded THEN 't.%I' ELSE 'CAST(t.%I AS pg_catalog.text)' END, u.name),
+                             ', ' ORDER BY u.place)),
            string_agg(format('t.%I IS NOT NULL', u.name), ' OR ' ORDER BY u.place)
       INTO texts, needs_one
       FROM unnest(text_columns) WITH ORDINALITY AS u (name, place);

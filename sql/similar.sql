@@ -36,7 +36,9 @@ BEGIN
                         (SELECT string_agg(coalesce(q ->> 'design', 'none'), ' or ') FROM jsonb_array_elements(queries) AS q)
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = rtrim(make_one, '.') || ', or name the design in the model.';
-    ELSIF query ->> 'recipe' IS DISTINCT FROM index.recipe AND (query -> 'recipe_names' ? index.recipe) IS NOT TRUE THEN
+    ELSIF query ->> 'recipe' IS DISTINCT FROM split_part(index.recipe, ' of ', 1)
+          AND (query -> 'recipe_names' ? split_part(index.recipe, ' of ', 1)) IS NOT TRUE
+    THEN
         RAISE EXCEPTION 'simsql: %(%): the simhash index has the recipe %, but the query was made with %',
                         index.table_id, quote_ident(index.column_name), coalesce(index.recipe, 'that nobody has named'),
                         coalesce(query ->> 'recipe', 'none')

@@ -25,6 +25,7 @@ WITHOUT_DATABASE = {
     alembic.include_object: ((COLUMN.table, "article", "table", True, None), True),
     alembic.register: ((), None),
     fingerprint.html_parts: ("<p>a", [("a", "text")]),
+    fingerprint.visible_text: ("<p>a", "a"),
     fingerprint.majority: ([3, 1, 1], 1),
     fingerprint.simhash: ("", None),
     fingerprint.simhash_features: ([], None),

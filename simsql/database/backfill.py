@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from simsql.database.bigint import to_bigint
 from simsql.database.index import Finding, Report
 from simsql.database.load import Target
+from simsql.database.sources import text_of
 from simsql.database.transfer import raw_connection
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, simhash_parts, sketch
@@ -61,7 +62,7 @@ class _Row(NamedTuple):
     key: str
     version: str
     values: _Values
-    texts: Sequence[str | None]
+    texts: Sequence[Any]
 
 
 _COUNT = "SELECT pg_catalog.count(*) FROM {rows_of} AS t WHERE {needs_one}"
@@ -98,7 +99,7 @@ _WRITE = (
 
 
 def _find_parts(
-    connection: Connection, target: Target, text_columns: list[str], *, all_rows: bool
+    connection: Connection, target: Target, text_columns: list[str], *, all_rows: bool, decoded: bool
 ) -> dict[str, sql.Composable]:
     """Return the parts of the statements."""
     raw = raw_connection(connection)
@@ -108,8 +109,8 @@ def _find_parts(
 
     with raw.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
-            "SELECT * FROM simsql._backfill_parts(CAST(%s AS pg_catalog.regclass), %s, %s, %s)",
-            [target.table, target.columns, text_columns, all_rows],
+            "SELECT * FROM simsql._backfill_parts(CAST(%s AS pg_catalog.regclass), %s, %s, %s, %s)",
+            [target.table, target.columns, text_columns, all_rows, decoded],
         )
         (found,) = cursor.fetchall()
     parts: dict[str, sql.Composable] = {name: literally(part) for name, part in found.items()}
@@ -158,9 +159,11 @@ class Backfill:
         self._target = target
         self._sketched = sketched
         self._recipe = target.recipe(recipe)
+        self._extract = extract = target.extract()
         # First those of the fingerprint.
         self._text_columns = list(dict.fromkeys([*weights, *filter(None, [sketched])]))
-        self._parts = _find_parts(connection, target, self._text_columns, all_rows=all_rows)
+        decoded = extract is not None
+        self._parts = _find_parts(connection, target, self._text_columns, all_rows=all_rows, decoded=decoded)
         self._all_rows = all_rows
         self._batch_rows = batch_rows
         self._report = report
@@ -220,7 +223,8 @@ class Backfill:
             yield from self._rows(_AGAIN, keys=keys[start : start + self._batch_rows])
 
     def _rows(self, statement: str, **parameters: Any) -> list[_Row]:
-        return [_Row(*row) for row in self._execute(statement, **parameters)]
+        rows = self._execute(statement, **parameters)
+        return [_Row(*row, [text_of(each, self._extract) for each in texts]) for *row, texts in rows]  # type: ignore[call-arg]
 
     def _make(self, rows: Iterable[_Row], workers: int | None) -> Iterator[tuple[_Row, _Values]]:
         """Yield each row with the values for its columns. Reads rows ahead."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from simsql.arrays.checks import FINGERPRINT_BITS, whole_number
-from simsql.database.sources import Sources
+from simsql.database.sources import Extract, Sources, extract_name
 from simsql.errors import UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe, check_recipe
+from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe, check_recipe, visible_text
 from simsql.hamming import Design
 
 _OPTIONS = ("distance", "blocks", "lead", "inner_blocks", "recipe", "scope", "storage", "sources")
@@ -18,6 +18,10 @@ Storage = Literal["tables", "expression"]
 
 # Every id of any version begins and ends like this. A user's own name, such as "phash64", rarely does.
 _ID = r"(?:words|characters|trigrams|jieba|pattern\.|letters\.|custom\.).*-[0-9]+"
+# What follows the recipe of texts that a function of the application makes of the sources.
+_OF = r"(?: of [\w.]+)?"
+# The functions that are simsql's own: the command line has them, too.
+_FUNCTIONS: dict[str, Extract] = {extract_name(visible_text): visible_text}
 
 
 @dataclass(frozen=True, init=False)
@@ -37,7 +41,7 @@ class IndexSpec:
     recipe: str | None = None
     """The id of the recipe, or a name of your own for fingerprints that do not come from texts.
 
-    None stands for an unknown one.
+    None stands for an unknown one. If a function of the application makes the texts, " of " and its name follow.
     """
     scope: tuple[str, ...] = ()
     """The unquoted names of the columns that confine searches."""
@@ -114,6 +118,7 @@ def agreed_recipe(recipe_id: str | None, given: Recipe | None, indexed: str) -> 
 
     `indexed` names the table and the column in the message of the UsageError.
     """
+    recipe_id, _ = split_recipe(recipe_id)
     if given is not None:
         check_recipe(given)
         if recipe_id not in (None, given.id) and KNOWN_RECIPES.get(str(recipe_id)) != given:
@@ -134,6 +139,34 @@ def agreed_recipe(recipe_id: str | None, given: Recipe | None, indexed: str) -> 
         raise UsageError(f"the simhash index on {indexed}: {error}") from None
 
 
+def split_recipe(recipe_id: str | None) -> tuple[str | None, str | None]:
+    """Return the recipe of texts, and the name of the function that makes them of the sources, if there is one."""
+    found = re.fullmatch(r"(.*?) of ([\w.]+)", recipe_id or "", re.DOTALL)
+    return (found[1], found[2]) if found else (recipe_id, None)
+
+
+def agreed_extract(recipe_id: str | None, given: Extract | None, indexed: str) -> Extract | None:
+    """Return the function that the recipe of an index names: the given one, or one of simsql's own.
+
+    Raises UsageError if the given one is another, and if the process has none.
+    """
+    _, name = split_recipe(recipe_id)
+    if given is not None and (recipe_id is None or extract_name(given) == name):
+        return given
+    if given is not None:
+        raise UsageError(
+            f"the simhash index on {indexed} has the recipe {recipe_id}, and not texts of {extract_name(given)}:"
+            " pass the function of the index, or change its recipe and compute all fingerprints again"
+        )
+    if name is not None and name not in _FUNCTIONS:
+        raise UsageError(
+            f"the texts of {indexed} are what the application's function {name} returns for the sources, so only"
+            " a process that has the function can read or fill them: run manage.py simsql_backfill in Django, or"
+            f" in Python SearchIndex(..., extract={name.rpartition('.')[2]}).backfill()"
+        )
+    return _FUNCTIONS.get(name or "")
+
+
 def same_recipe(one: str | None, other: str | None) -> bool:
     """Return whether two ids or names mean the same recipe; None is an unknown one."""
     return _full_id(one) == _full_id(other)
@@ -146,7 +179,7 @@ def names_of_recipe(recipe_id: str) -> list[str]:
 
 def is_text_recipe(recipe_id: str | None) -> bool:
     """Return whether this is the id of a recipe for texts, and not a user's own name or None."""
-    return re.fullmatch(_ID, _full_id(recipe_id) or "", re.DOTALL) is not None
+    return re.fullmatch(_ID + _OF, _full_id(recipe_id) or "", re.DOTALL) is not None
 
 
 @functools.cache
@@ -158,15 +191,22 @@ def other_recipes(recipe_id: str, *, is_named: bool = True) -> str:
     """
     same = [recipe_id, *names_of_recipe(recipe_id)]
     others = [*(re.escape(name) for name in KNOWN_RECIPES if name not in same), _ID, *([] if is_named else [""])]
-    return rf"\A(?!(?:{'|'.join(map(re.escape, same))})\Z)(?:{'|'.join(others)})\Z"
+    return rf"\A(?!(?:{'|'.join(map(re.escape, same))}){_OF}\Z)(?:{'|'.join(others)}){_OF}\Z"
 
 
-def differs_for_sure(found: str | None, recipe: Recipe) -> bool:
+def differs_for_sure(found: str | None, recipe_id: str) -> bool:
     """Return whether an index with this recipe certainly has another one. None can mean the given one."""
-    return found is not None and re.search(other_recipes(recipe.id), found, re.DOTALL) is not None
+    of_texts, function = split_recipe(recipe_id)
+    return found is not None and (
+        re.search(other_recipes(str(of_texts)), found, re.DOTALL) is not None
+        or (is_text_recipe(found) and split_recipe(found)[1] != function)
+    )
 
 
 def _full_id(recipe_id: str | None) -> str | None:
+    of_texts, function = split_recipe(recipe_id)
+    if function is not None:
+        return f"{_full_id(of_texts)} of {function}"
     return KNOWN_RECIPES[recipe_id].id if recipe_id in KNOWN_RECIPES else recipe_id
 
 

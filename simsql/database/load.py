@@ -20,8 +20,9 @@ from simsql.arrays.checks import fingerprint_column
 from simsql.arrays.columns import Fingerprints
 from simsql.database.bigint import to_bigints
 from simsql.database.binds import check_connection
-from simsql.database.index_spec import agreed_recipe
+from simsql.database.index_spec import agreed_extract, agreed_recipe
 from simsql.database.sketches import check_sketch_column, find_column
+from simsql.database.sources import Extract, text_of
 from simsql.database.transfer import copy_columns, first_of_equals, raw_connection, sqlalchemy_errors
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_items, simhash_items_with_sketches
@@ -97,6 +98,8 @@ class Target(NamedTuple):
     sketch_column: str | None
     sources: Mapping[str, int] | None = None
     """The columns of the texts with their weights, if the index knows them."""
+    given: Extract | None = None
+    """The function of the application that makes the texts, if the process has one."""
 
     @property
     def columns(self) -> list[str]:
@@ -108,6 +111,10 @@ class Target(NamedTuple):
         if not self.indexed:
             return given or DEFAULT_RECIPE
         return agreed_recipe(self.recipe_id, given, f"{self.table}({self.column})")
+
+    def extract(self) -> Extract | None:
+        """Return the function that makes texts of the sources. Raises UsageError as `agreed_extract`."""
+        return agreed_extract(self.recipe_id, self.given, f"{self.table}({self.column})")
 
     def weights(self, given: Mapping[str, int] | None) -> Mapping[str, int]:
         """Return the sources that the index knows, or the given ones. Raises UsageError if they are others."""
@@ -189,10 +196,9 @@ def load_rows(
             raise UsageError(f"text_column must be one of {', '.join(columns)}, not {text_column}")
         target = find_loaded_columns(connection, table, column, sketch_column)
         target.weights({text_column: 1})
-        position = columns.index(text_column)
-        items = (
-            (row, "" if row[position] is None else row[position]) for row in _check_lengths(rows, len(columns))
-        )
+        position, extract = columns.index(text_column), target.extract()
+        texts = ((row, text_of(row[position], extract)) for row in _check_lengths(rows, len(columns)))
+        items = ((row, "" if text is None else text) for row, text in texts)
         rows = ([*row, *values] for row, values in target.compute(items, target.recipe(recipe), workers))
         columns = [*columns, *target.columns]
     elif sketch_column is not None:

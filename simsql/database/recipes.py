@@ -22,7 +22,6 @@ from sqlalchemy.exc import DontWrapMixin
 from simsql.database.index_spec import differs_for_sure
 from simsql.database.sketches import refuse_other_sketches
 from simsql.errors import UsageError
-from simsql.fingerprint import Recipe
 
 _REMEMBER = 60.0  # seconds
 
@@ -73,10 +72,10 @@ def refuse_other_recipe(
     connection: Connection,
     table: WrittenTable,
     column: str,
-    recipe: Recipe | None,
+    recipe: str | None,
     options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Raise UsageError if the column's simhash index in the database certainly has a different recipe.
+    """Raise UsageError if the column's simhash index in the database certainly has a recipe with another id.
 
     Without a recipe, raise it if the column has other sketches. `options` are execution options of the query.
     """
@@ -87,7 +86,7 @@ def refuse_other_recipe(
         _refuse(read, f"{table.name}.{column}", column, recipe)
 
 
-def is_agreed(dialect: Dialect, key: Hashable, column: str, recipe: Recipe | None) -> bool:
+def is_agreed(dialect: Dialect, key: Hashable, column: str, recipe: str | None) -> bool:
     """Return whether this recipe was not refused when the table was last asked, less than a minute ago."""
     read = _known.get(dialect, {}).get(key)
     if read is None or time.monotonic() - read.read_at >= _REMEMBER:
@@ -99,7 +98,7 @@ def is_agreed(dialect: Dialect, key: Hashable, column: str, recipe: Recipe | Non
     return True
 
 
-def _refuse(read: _Recipes, name: str, column: str, recipe: Recipe | None) -> None:
+def _refuse(read: _Recipes, name: str, column: str, recipe: str | None) -> None:
     if recipe is None:
         try:
             refuse_other_sketches(read.comments.get(column), name)
@@ -110,7 +109,7 @@ def _refuse(read: _Recipes, name: str, column: str, recipe: Recipe | None) -> No
     if differs_for_sure(found, recipe):
         raise _OtherRecipeError(
             f"{name}: the simhash index has recipe {found}, but the model fingerprints texts"
-            f" with {recipe.id}, and these cannot be compared: give the column of the model the recipe of the"
+            f" with {recipe}, and these cannot be compared: give the column of the model the recipe of the"
             " index, or change the index in a migration"
         )
 

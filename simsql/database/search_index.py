@@ -14,7 +14,7 @@ from simsql.database.backfill import Backfill, Compared, Filled
 from simsql.database.bigint import Scope, encode_scope, from_bigint, to_bigint
 from simsql.database.binds import READ_COMMITTED, begin, check_bind, check_engine
 from simsql.database.index import Finding, Report, verify
-from simsql.database.index_spec import agreed_recipe
+from simsql.database.index_spec import agreed_extract, agreed_recipe
 from simsql.database.load import find_target
 from simsql.database.query import (
     NOT_GIVEN,
@@ -41,7 +41,7 @@ from simsql.database.results import (
 )
 from simsql.database.similar import SIMILARITY, SimilarOptions, SimilarQuery, queries_for_text, similar_texts
 from simsql.database.sketches import check_compared_columns
-from simsql.database.sources import Sources, fingerprint_text
+from simsql.database.sources import Extract, Sources, extract_name, fingerprint_text, text_of
 from simsql.database.transfer import sqlalchemy_errors
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, compares_features, sketch, sketch_distance
@@ -127,10 +127,11 @@ class MatchingRow(NamedTuple):
 
 
 class _Described(NamedTuple):
-    """An index: the column, the recipe, the sources if they are known, and the design."""
+    """An index: the column, the recipe and the index's name for it, the sources if they are known, the design."""
 
     column: str
     recipe: Recipe
+    recipe_id: str | None
     sources: Sources | None
     design: Design
 
@@ -151,6 +152,9 @@ class SearchIndex:
         A value for each scope column, if the index has a scope. Searches find only rows with these values.
     recipe
         The recipe of the index, if its id is not enough, as with a word list or table.
+    extract
+        The function that makes texts of the sources, if the index has one, as in `Fingerprint` and `SimhashField`.
+        `backfill`, `verify_texts` and what compares texts call it with the value of each source as JSON has it.
 
     `near`, `near_rows` and `claim` take a fingerprint or, as `text=`, a text. They fingerprint the text with the
     recipe of the index, which each call looks up. A text without features matches nothing, and neither does its
@@ -173,12 +177,16 @@ class SearchIndex:
         *,
         scope: Scope | None = None,
         recipe: Recipe | None = None,
+        extract: Extract | None = None,
     ) -> None:
+        if extract is not None:
+            extract_name(extract)
         self._bind = check_bind(engine_or_connection)
         self._table = table
         self._column = column
         self._scope = scope
         self._recipe = recipe
+        self._extract = extract
 
     def near(
         self,
@@ -221,15 +229,15 @@ class SearchIndex:
             arguments = self._parameters(query, index)
             compared = None
             if index is not None and query.similarity is not None:
-                check_compared_columns(connection, self._table, text_column, sketch_column)
-                compared = _compared_column(index, self._table, query.text, text_column)
+                compared, extract = self._compared(connection, index, query.text, text_column, sketch_column)
                 wanted = query.compared_text(compared)
                 arguments |= _sketch_arguments(sketch_column, wanted, query.similarity, index.recipe)
             found = _matching_rows(connection.execute(_NEAR_ROWS, arguments))
         if index is None or query.similarity is None or compared is None:
             return found
         return [
-            match for _, match in sorted(_similar_rows(found, wanted, compared, query.similarity, index.recipe))
+            match
+            for _, match in sorted(_similar_rows(found, wanted, compared, extract, query.similarity, index.recipe))
         ]
 
     def claim(
@@ -288,8 +296,7 @@ class SearchIndex:
         limit = most_rows(limit)
         with begin(self._bind) as connection:
             index = self._describe(connection)
-            check_compared_columns(connection, self._table, text_column, sketch_column)
-            compared = _compared_column(index, self._table, text, text_column)
+            compared, extract = self._compared(connection, index, text, text_column, sketch_column)
             query = self._query(index, text, similarity=similarity, recall=recall)
             wanted = text.get(compared) if isinstance(text, Mapping) else text
             if query is None or wanted is None:
@@ -302,7 +309,8 @@ class SearchIndex:
                 **_sketch_arguments(sketch_column, wanted, similarity, index.recipe),
             }
             found = _matching_rows(connection.execute(_SIMILAR_ROWS, arguments))
-        return [match for _, match in _similar_rows(found, wanted, compared, similarity, index.recipe)][:limit]
+        alike = _similar_rows(found, wanted, compared, extract, similarity, index.recipe)
+        return [match for _, match in alike[:limit]]
 
     def near_many(
         self, fingerprints: Iterable[OneFingerprint] | Fingerprints | Column, distance: int | None = None
@@ -468,7 +476,7 @@ class SearchIndex:
         weights = None if source is None else dict(Sources.of(source, None).weights)
         with sqlalchemy_errors(), engine.connect().execution_options(**READ_COMMITTED) as connection:
             with connection.begin():
-                target = find_target(connection, self._table, column, sketch_column)
+                target = find_target(connection, self._table, column, sketch_column)._replace(given=self._extract)
                 backfill = Backfill(connection, target, weights, sketch_source, self._recipe, **options)
             yield backfill
 
@@ -494,7 +502,24 @@ class SearchIndex:
         parameters = {"in_table": self._table, "of_column": self._column}
         column, found, weights, *design = connection.execute(read_index, parameters).one()
         recipe = agreed_recipe(found, given or self._recipe, f"{self._table}({column})")
-        return _Described(column, recipe, Sources.of(weights, recipe) if weights else None, Design(*design))
+        sources = Sources.of(weights, recipe) if weights else None
+        return _Described(column, recipe, found, sources, Design(*design))
+
+    def _compared(
+        self,
+        connection: Connection,
+        index: _Described,
+        text: Text | None,
+        text_column: str | None,
+        sketch_column: str | None,
+    ) -> tuple[str, Extract | None]:
+        """Return the column whose texts a search compares, and the function that makes texts of its values."""
+        compared = _compared_column(index, self._table, text, text_column)
+        extract = None
+        if index.sources is not None and compared in index.sources.names:
+            extract = agreed_extract(index.recipe_id, self._extract, f"{self._table}({index.column})")
+        check_compared_columns(connection, self._table, None if extract else text_column, sketch_column)
+        return compared, extract
 
     def _query(self, index: "_Described", text: Text, **options: Unpack[SimilarOptions]) -> SimilarQuery | None:
         where = f"{self._table}({index.column})"
@@ -516,10 +541,19 @@ class SearchIndex:
 
 
 def compared_column(index: SearchIndex, connection: Connection, query: RowQuery, given: str | None) -> str | None:
-    """Return the column whose texts a search compares: the given one or, by default, the source of the index."""
+    """Return the column whose texts a search compares: the given one or, by default, the source of the index.
+
+    Raises UsageError if a function makes texts of its values.
+    """
     if query.similarity is None:
         return given
-    return _compared_column(index._describe(connection, query.recipe), index._table, query.text, given)
+    described = index._describe(connection, query.recipe)
+    column, extract = index._compared(connection, described, query.text, given, None)
+    if extract is not None:
+        raise UsageError(
+            f"{column} of {index._table} has values of which a function makes texts: name another column"
+        )
+    return column
 
 
 def _compared_column(index: _Described, table: str, text: Text | None, given: str | None) -> str:
@@ -547,12 +581,13 @@ def _matching_rows(rows: Iterable[Any]) -> list[MatchingRow]:
 
 
 def _similar_rows(
-    found: list[MatchingRow], text: str | None, column: str, least: float, recipe: Recipe
+    found: list[MatchingRow], text: str | None, column: str, extract: Extract | None, least: float, recipe: Recipe
 ) -> list[tuple[int, MatchingRow]]:
     """Return the rows that are similar enough, most similar first, each with its place."""
     if text is None:
         return []
-    alike = similar_texts(text, [match.row[column] for match in found], recipe, least)
+    texts = [text_of(match.row[column], extract) for match in found]
+    alike = similar_texts(text, texts, recipe, least)
     return [(place, found[place]._replace(similarity=value)) for place, value in alike]
 
 

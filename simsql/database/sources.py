@@ -1,8 +1,8 @@
 """The sources of a fingerprint or sketch column of a model: from which texts it is computed, and how."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self, TypeAlias
 
 from simsql.errors import UsageError
 from simsql.fingerprint import (
@@ -15,25 +15,62 @@ from simsql.fingerprint import (
     sketch_many,
 )
 
+Extract: TypeAlias = Callable[[Any], str | None]
+"""A function of the application that returns the text of the value of a source, such as HTML or JSON."""
+
+
+def extract_name(extract: Extract) -> str:
+    """Return the name by which an index knows a function; UsageError unless other processes can import it."""
+    module, name = getattr(extract, "__module__", None), getattr(extract, "__qualname__", "")
+    if not callable(extract) or module in (None, "__main__") or not name.isidentifier():
+        raise UsageError(
+            f"extract must be a function of a module that every process can import, not {extract!r}: define it"
+            " with def at the top of a module"
+        )
+    return f"{module}.{name}"
+
+
+def add_extract(recipe_id: str, extract: Extract | None) -> str:
+    """Return what an index calls the recipe of texts that a function makes of the sources."""
+    return recipe_id if extract is None else f"{recipe_id} of {extract_name(extract)}"
+
+
+def text_of(value: Any, extract: Extract | None) -> Any:
+    """Return the text of the value of a source, or None; TypeError if the function returns anything else."""
+    if extract is None or value is None:
+        return value
+    text = extract(value)
+    if not isinstance(text, str | None):
+        raise TypeError(f"{extract_name(extract)} must return a str or None, not {type(text).__name__}")
+    return text
+
 
 @dataclass(frozen=True)
 class Sources:
     """The source attributes of a column with their weights, and the recipe of its fingerprints.
 
-    Sketches have no recipe.
+    Sketches have no recipe. `extract` returns the text of the value of a source.
     """
 
     weights: tuple[tuple[str, int], ...]
     recipe: Recipe | None
+    extract: Extract | None = None
 
     @classmethod
-    def of(cls, source: str | Mapping[str, int], recipe: Recipe | None) -> Self:
+    def of(cls, source: str | Mapping[str, int], recipe: Recipe | None, extract: Extract | None = None) -> Self:
         """Return the sources from one name, or from names with weights; ValueError for a weight out of range."""
         weights = {source: 1} if isinstance(source, str) else dict(source)
         if not weights:
             raise UsageError("source must name at least one attribute: name one, or omit source")
         simhash_parts([("", weight) for weight in weights.values()])
-        return cls(tuple(weights.items()), recipe)
+        if extract is not None:
+            extract_name(extract)
+        return cls(tuple(weights.items()), recipe, extract)
+
+    @property
+    def recipe_id(self) -> str | None:
+        """What an index calls the recipe: its id and, if there is one, the function that makes the texts."""
+        return None if self.recipe is None else add_extract(self.recipe.id, self.extract)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -44,7 +81,7 @@ class Sources:
         """Return the value for these texts; `where` begins the message of the TypeError for another type."""
         parts = []
         for name, weight in self.weights:
-            text = texts[name]
+            text = text_of(texts[name], self.extract)
             if isinstance(text, str):
                 parts.append((text, weight))
             elif text is not None:
@@ -55,12 +92,13 @@ class Sources:
 
 
 def compute_many(
-    texts: Iterable[str], sources: Sources, other: Sources | None = None
+    values: Iterable[str], sources: Sources, other: Sources | None = None
 ) -> Iterator[tuple[int | None, int | None]]:
     """Yield the value of each text, and that for a column of the other kind; None without such a column.
 
     Each text is split into words once.
     """
+    texts = (text_of(value, sources.extract) or "" for value in values)
     if other is None:
         found = sketch_many(texts) if sources.recipe is None else simhash_many(texts, sources.recipe)
         yield from ((value, None) for value in found.tolist())

@@ -170,6 +170,10 @@ def load_unique(
         target.weights({text_column: 1})
         if not target.indexed:
             raise UsageError(f"{table}({target.column}) has no simhash index: create it first")
+        if target.extract() is not None:
+            raise UsageError(
+                f"{table}({target.column}) has fingerprints of extracted texts: load without --unique"
+            )
         made_by = target.recipe(recipe)
         if made_by.of_pictures:
             raise UsageError(f"{table}({target.column}) has fingerprints of pictures: only texts can be compared")

@@ -18,7 +18,7 @@ from django.db.models.signals import class_prepared, post_init, post_save, pre_s
 
 from simsql.database.bigint import from_bigint, to_bigint
 from simsql.database.index_spec import agreed_recipe
-from simsql.database.sources import Sources, compute_many, fingerprint_text
+from simsql.database.sources import Extract, Sources, compute_many, fingerprint_text
 from simsql.django.connection import check_database, engine_of, is_postgresql
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe
@@ -29,14 +29,20 @@ _LARGEST = 2**64 - 1
 class _Bits64Field(models.BigIntegerField):
     """64 bits of texts: an int in [0, 2**64) in Python, the bigint with the same bits in PostgreSQL."""
 
-    non_db_attrs = (*models.BigIntegerField.non_db_attrs, "source", "recipe")
+    non_db_attrs = (*models.BigIntegerField.non_db_attrs, "source", "recipe", "extract")
     called = "fingerprint"
     """What errors call a value."""
     recipe: Recipe | None = None
 
-    def __init__(self, *args: Any, source: str | Mapping[str, int] | None = None, **options: Any) -> None:
-        self.source = source
-        self.sources: Any = None if source is None else Sources.of(source, self.recipe)
+    def __init__(
+        self,
+        *args: Any,
+        source: str | Mapping[str, int] | None = None,
+        extract: Extract | None = None,
+        **options: Any,
+    ) -> None:
+        self.source, self.extract = source, extract
+        self.sources: Any = None if source is None else Sources.of(source, self.recipe, extract)
         options = {"null": True, "blank": True, **({} if source is None else {"editable": False}), **options}
         super().__init__(*args, **options)
 
@@ -45,10 +51,15 @@ class _Bits64Field(models.BigIntegerField):
         name, path, args, options = super().deconstruct()
         if self.source is not None:
             options["source"] = self.source
+        if self.extract is not None:
+            options["extract"] = self.extract
         return name, path.replace("simsql.django.fields", "simsql.django"), args, options
 
     def contribute_to_class(self, cls: Any, name: str, *args: Any, **options: Any) -> None:
-        """Add the field to a model."""
+        """Add the field to a model. A copy of that of another table, as of a history, follows no texts."""
+        copied = getattr(self, "model", None)
+        if copied is not None and not copied._meta.abstract:
+            self.source = self.sources = self.extract = None
         super().contribute_to_class(cls, name, *args, **options)
         # Subclasses and proxies have the field, too, and signals of their own.
         class_prepared.connect(_follow, dispatch_uid="simsql.django")
@@ -110,7 +121,16 @@ class _Bits64Field(models.BigIntegerField):
         if any(hasattr(text, "resolve_expression") for text in texts.values()):
             return None
         self.check_recipe()
-        return self.sources.compute(texts, str(self))
+        return self.sources.compute({name: self.loaded(name, text) for name, text in texts.items()}, str(self))
+
+    def loaded(self, source: str, value: Any) -> Any:
+        """Return a value that a source writes as an object has it: the function makes a text of that."""
+        return value if self.extract is None else self.model._meta.get_field(source).to_python(value)
+
+    def has_text_sources(self) -> bool:
+        """Return whether the values of the sources are texts."""
+        fields = map(self.model._meta.get_field, self.sources.names)
+        return all(isinstance(field, models.CharField | models.TextField) for field in fields)
 
     def check_recipe(self) -> None:
         """Raise UsageError if the values of texts cannot be computed."""
@@ -124,10 +144,12 @@ class _Bits64Field(models.BigIntegerField):
             return
         own = {field.name: field for field in self.model._meta.local_concrete_fields}
         for name in self.sources.names:
-            if not isinstance(own.get(name), models.CharField | models.TextField):
+            kinds = models.CharField | models.TextField if self.extract is None else models.Field
+            if not isinstance(own.get(name), kinds):
                 yield checks.Error(
                     f"The source {name!r} is not a text field of the table {self.model._meta.db_table}.",
-                    hint=f"Name a text field of {self.model.__name__} itself.",
+                    hint=f"Name a text field of {self.model.__name__} itself, or pass extract=, a function that"
+                    " makes a text of the values of another one.",
                     obj=self,
                     id="simsql.E001",
                 )
@@ -158,6 +180,10 @@ class SimhashField(_Bits64Field):
     recipe
         How a text becomes a fingerprint: a `simsql.Recipe` or its id, by default simsql's default recipe. If
         fingerprints do not come from texts, a name of your own, such as "phash64".
+    extract
+        A function that makes a text, or None, of the value of a source, if that is HTML, JSON or the like, such as
+        `simsql.visible_text`. It is a function of a module: its name is stored with the recipe of the index, and
+        only processes that have it fill the field. Searches for a text do not call it.
 
     The field may be null, as the fingerprint of a text without words is. Raises ValueError for an empty source or
     a weight outside of 1 to 1,000,000.
@@ -199,6 +225,8 @@ class SketchField(_Bits64Field):
     source
         The field whose text is sketched. The sketch follows it, as the `SimhashField` with the same source does.
         Without it, assign sketches yourself.
+    extract
+        The function that makes a text of the source, the same as that of the `SimhashField`.
 
     The field may be null, as the sketch of a text without words is. Raises TypeError for a source that is not a
     str: a sketch is that of one text.
@@ -218,7 +246,7 @@ class SketchField(_Bits64Field):
         if self.source is not None and self not in map(sketch_of, fields):
             yield checks.Error(
                 f"The sketch has no SimhashField of its own with the source {self.source!r}.",
-                hint=f"Add SimhashField(source={self.source!r}), and one SketchField for it.",
+                hint=f"Add SimhashField(source={self.source!r}), with the same extract=, and one SketchField.",
                 obj=self,
                 id="simsql.E004",
             )
@@ -234,7 +262,8 @@ def _find_other(field: _Bits64Field, kind: type[_Bits64Field]) -> Any:
     """Return the first field of a kind in the table of a field with the same single source."""
     names = field.sources.names if field.sources else ()
     for other in field.model._meta.local_concrete_fields if len(names) == 1 else ():
-        if isinstance(other, kind) and other.sources and other.sources.names == names:
+        same = isinstance(other, kind) and other.sources and other.sources.names == names
+        if same and other.extract == field.extract:
             return other
     return None
 
@@ -280,7 +309,9 @@ def compute_ahead(instances: Iterable[Any], field: _Bits64Field) -> None:
     other = _find_other(field, SimhashField if isinstance(field, SketchField) else SketchField)
     for each in (field, other) if other else (field,):
         each.check_recipe()
-    values = compute_many((text for _, (text,) in waiting), field.sources, other and other.sources)
+    (name,) = field.sources.names
+    loaded = (field.loaded(name, text) for _, (text,) in waiting)
+    values = compute_many(loaded, field.sources, other and other.sources)
     for (state, texts), (value, value_of_other) in zip(waiting, values, strict=True):
         state[field.attname] = texts, value
         if other:
@@ -314,14 +345,15 @@ def _refuse_other_recipe(field: _Bits64Field, connection: Any) -> None:
 
     table = field.model._meta.db_table
     engine = engine_of(connection.alias)
-    if recipes.is_agreed(engine.dialect, table, field.column, field.recipe):
+    recipe_id = field.sources.recipe_id
+    if recipes.is_agreed(engine.dialect, table, field.column, recipe_id):
         return
     field.check_recipe()
     regclass = cast(literal(connection.ops.quote_name(table)), REGCLASS)
     sketches = [each.column for each in field.model._meta.local_concrete_fields if isinstance(each, SketchField)]
     written = recipes.WrittenTable(table, table, regclass, sketches)
     with engine.connect() as shared:
-        recipes.refuse_other_recipe(shared, written, field.column, field.recipe)
+        recipes.refuse_other_recipe(shared, written, field.column, recipe_id)
 
 
 # The signals of models with such fields
@@ -347,7 +379,10 @@ def _has_deferred(field: _Bits64Field, instance: Any) -> bool:
 
 
 def _remember(instance: Any, field: _Bits64Field) -> None:
-    if instance.__dict__.get(field.attname) is not None and not _has_deferred(field, instance):
+    # A value such as that of a JSONField can change in its place, and it takes long to write one.
+    if instance.__dict__.get(field.attname) is None or not field.has_text_sources():
+        return
+    if not _has_deferred(field, instance):
         _state(instance, "loaded")[field.attname] = field.texts_of(instance)
 
 

@@ -7,6 +7,7 @@ from django.db import NotSupportedError, models
 from django.db.backends.ddl_references import Columns, Statement, Table
 
 from simsql.database.index_spec import IndexSpec, Storage
+from simsql.database.sources import add_extract
 from simsql.django.connection import check_database, is_postgresql
 from simsql.django.fields import SimhashField
 from simsql.errors import UsageError
@@ -131,7 +132,7 @@ class SimhashIndex(models.Index):
     def _parts(self, model: Any, schema_editor: Any) -> dict[str, Any]:
         table, quote, sources = model._meta.db_table, schema_editor.quote_name, self._sources(model)
         column = model._meta.get_field(self.field)
-        recipe = column.recipe_id if isinstance(column, SimhashField) else None
+        recipe = add_extract(column.recipe_id, column.extract) if isinstance(column, SimhashField) else None
         scope = [model._meta.get_field(name).column for name in self.scope]
         spec = IndexSpec(column.column, self.distance, None, recipe, scope, self.storage)
         given = "".join(f", {name} => {_literal(value)}" for name, value in spec.options().items())

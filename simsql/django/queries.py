@@ -1,5 +1,7 @@
 """Searches: the lookup `near`, expressions, and the queryset, which also writes fingerprints with their texts."""
 
+import functools
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -13,7 +15,7 @@ from simsql.database.bigint import to_bigint
 from simsql.database.index_spec import agreed_recipe, other_recipes
 from simsql.database.query import NOT_GIVEN, Query, QueryOptions, RowOptions, RowQuery, Text, compared_source
 from simsql.database.similar import SIMILARITY, SimilarQuery, similar_texts
-from simsql.database.sources import text_parts
+from simsql.database.sources import Extract, text_of, text_parts
 from simsql.django.connection import check_database, django_errors, engine_of
 from simsql.django.fields import SimhashField, as_written, compute_ahead, followers, followers_in, sketch_of
 from simsql.errors import UsageError
@@ -248,7 +250,8 @@ class SimhashQuerySet(models.QuerySet):
         # As annotations, they may not have the name of a field.
         distance = HammingDistance(field, query.fingerprint)
         found = list(rows.annotate(distance=distance, similarity=Value(0.0)).order_by("distance", "pk"))
-        alike = similar_texts(parts[0][0], [getattr(row, source) for row in found], recipe, similarity)
+        texts = [text_of(getattr(row, source), column.extract) for row in found]
+        alike = similar_texts(parts[0][0], texts, recipe, similarity)
         for place, value in alike:
             found[place].similarity = value
         return [found[place] for place, _ in alike[:limit]]
@@ -391,7 +394,27 @@ def search_index(
         scoped = {name: model._meta.get_field(name) for name in scope}
         scope = {scoped[name].column: _key(scoped[name], value) for name, value in scope.items()}
     table = connections[using].ops.quote_name(column.model._meta.db_table)
-    return SearchIndex(engine_of(using), table, column.column, scope=scope, recipe=recipe or column.recipe)
+    extract = None if column.extract is None else _of_json(column, column.extract, connections[using])
+    recipe = recipe or column.recipe
+    return SearchIndex(engine_of(using), table, column.column, scope=scope, recipe=recipe, extract=extract)
+
+
+def _of_json(column: SimhashField, of_object: Extract, connection: Any) -> Extract:
+    """Return the function of a field for the values of its sources as JSON has them, instead of as objects do."""
+    fields = [column.model._meta.get_field(name) for name in column.sources.names]
+    others = [field for field in fields if not isinstance(field, models.CharField | models.TextField)]
+
+    @functools.wraps(of_object)
+    def extract(value: Any) -> str | None:
+        # Texts are as they are, unless no source is one.
+        if others and not (isinstance(value, str) and len(others) < len(fields)):
+            if hasattr(others[0], "from_db_value"):
+                is_json = others[0].get_internal_type() == "JSONField"
+                value = others[0].from_db_value(json.dumps(value) if is_json else value, None, connection)
+            value = others[0].to_python(value)
+        return of_object(value)
+
+    return extract
 
 
 def _simhash_field(model: Any, name: str) -> SimhashField:

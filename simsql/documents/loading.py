@@ -8,6 +8,7 @@ from sqlalchemy import Connection, text
 from simsql.database.bigint import to_bigint
 from simsql.database.load import find_loaded_columns
 from simsql.database.rows_with_origin import RowWithOrigin, load_rows_with_origin
+from simsql.database.sources import text_of
 from simsql.database.unique import NewDocument
 from simsql.documents import Document, DocumentReader, Report, Skip, Stages
 from simsql.documents.reports import DUPLICATE, repeated_id
@@ -66,6 +67,7 @@ def load_documents(
     # The source may be slow.
     connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
     target = find_loaded_columns(connection, table, column, sketch_column)
+    extract = None if fingerprints else target.extract()
     if text_column is not None:
         target.weights({text_column: 1})
     columns = [name for name in (id_column, text_column) if name is not None]
@@ -83,7 +85,7 @@ def load_documents(
                 else:
                     stored = [] if id_column is None else [item.name]
                     stored += [] if text_column is None else [item.text]
-                    yield RowWithOrigin(stored, item.name, item.place), item.text
+                    yield RowWithOrigin(stored, item.name, item.place), text_of(item.text, extract) or ""
                     del stored
                 del item  # a long document is not kept while the next one is read
 

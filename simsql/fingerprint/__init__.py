@@ -6,6 +6,7 @@ simhash_parts(parts)            one fingerprint of several weighted texts
 simhash_features(features)      one fingerprint of your own features: strings, with or without weights
 simhash_html(page)              one fingerprint of the main content of a web page
 html_parts(page)                the texts of a web page: title, headings, rest
+visible_text(html)              the text of an HTML column
 Recipe(...), DEFAULT_RECIPE     how a text becomes features, weights and hashes
 Pattern, Tokenizer              tokens from a regular expression or from your own function
 KNOWN_RECIPES                   the recipes of other programs, by name
@@ -33,7 +34,7 @@ from simsql.fingerprint.documents import tokens_of_items as tokens_of_items
 from simsql.fingerprint.features import IdfTable as IdfTable
 from simsql.fingerprint.hashes import GOLDEN as GOLDEN
 from simsql.fingerprint.hashes import mix as mix
-from simsql.fingerprint.html_text import html_parts, simhash_html
+from simsql.fingerprint.html_text import html_parts, simhash_html, visible_text
 from simsql.fingerprint.jaccard import show_similarity as show_similarity
 from simsql.fingerprint.jaccard import similarity, similarity_many
 from simsql.fingerprint.margins import compares_features as compares_features
@@ -77,5 +78,6 @@ __all__ = [
     "similarity_many",
     "sketch",
     "sketch_many",
+    "visible_text",
     "write_recipe",
 ]

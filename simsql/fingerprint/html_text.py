@@ -45,8 +45,9 @@ _MEANT = {
 # Elements that are not closed extend to the end, as in browsers. Otherwise the search would be quadratic.
 _NO_TEXT = re.compile(
     r"<!--.*?(?:-->|\Z)"
-    r"|<(script|style|noscript|template)(?=[\s/>]).*?(?:</\1(?=[\s/>])[^>]*(?:>|\Z)|\Z)"
-    r"|<[a-z/!?][^>]*(?:>|\Z)",
+    r"|<(?P<never>script|style|noscript|template)(?=[\s/>]).*?(?:</(?P=never)(?=[\s/>])[^>]*(?:>|\Z)|\Z)"
+    r"|</?(?P<name>[a-z][^\s/>]*)(?:=\s*(?:\"[^\"]*\"|'[^']*')|[^>])*(?:>|\Z)"
+    r"|<[/!?][^>]*(?:>|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
 _SPACE = re.compile(r"\s+")
@@ -64,6 +65,28 @@ def simhash_html(html: str | bytes, recipe: Recipe = DEFAULT_RECIPE) -> int | No
     check_recipe(recipe)
     classes = dict(recipe.class_weights)
     return simhash_parts([(text, classes.get(name, 1)) for text, name in html_parts(html)], recipe)
+
+
+def visible_text(html: str) -> str:
+    """Return the text of an HTML column, all of it: without tags, scripts and styles, a line for each block.
+
+    `simhash_html` and `html_parts` are for whole pages, of which they choose the main content. Raises TypeError
+    for anything but a str.
+    """
+    if not isinstance(html, str):
+        raise TypeError(f"html must be a str, not {type(html).__name__}")
+    return _tidy(entities.unescape(_NO_TEXT.sub(_separator, html)))
+
+
+# What models name, and indexes store.
+visible_text.__module__ = "simsql"
+
+
+def _separator(markup: re.Match[str]) -> str:
+    """Return what separates the texts around a tag, a comment or an element without text."""
+    name = markup["name"]
+    inline = (name is None and markup["never"] is None) or (name or "").lower() in _INLINE
+    return "" if inline else "\n"
 
 
 def html_parts(html: str | bytes) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from sqlalchemy.types import TypeDecorator
 from simsql.arrays.columns import OneFingerprint
 from simsql.database.bigint import from_bigint, to_bigint
 from simsql.database.query import NOT_GIVEN, NotGiven, RowQuery, Text, compared_source
-from simsql.database.sources import Sources
+from simsql.database.sources import Extract, Sources
 from simsql.fingerprint import sketch, sketch_distance
 from simsql.sqlalchemy.events import follow_sources
 from simsql.sqlalchemy.expressions import FingerprintArgument, as_fingerprint, beside, root_column
@@ -105,6 +105,8 @@ class Sketch(Bits64):
     source
         The attribute whose text is sketched. The sketch is computed whenever a `Fingerprint` with this source
         would be, together with it. The sketch of a text without words is None.
+    extract
+        The function that makes a text of the source, the same as that of the `Fingerprint`.
 
     Raises TypeError for a source that is not a str: a sketch is that of one text.
     """
@@ -115,10 +117,11 @@ class Sketch(Bits64):
     called = "sketch"
     comparator_factory = _Comparator
 
-    def __init__(self, source: str | None = None) -> None:
+    def __init__(self, source: str | None = None, *, extract: Extract | None = None) -> None:
         if source is not None and not isinstance(source, str):
             raise TypeError(f"a sketch is that of one text: name one attribute as its source, not {source!r}")
-        super().__init__(None if source is None else Sources.of(source, None))
+        self.extract = extract
+        super().__init__(None if source is None else Sources.of(source, None, extract))
 
 
 def is_similar(searched: ColumnElement[Any], query: RowQuery) -> list[ColumnElement[bool]]:

@@ -110,7 +110,7 @@ class _Follower:
             or not self._sources_changed(state)  # it has been in a database, and is as it was there
         ):
             return
-        refuse_other_recipe(connection, self.column, self.sources.recipe)
+        refuse_other_recipe(connection, self.column, self.sources)
         if self._single_text(target) is not None and self.ahead not in state.info:
             self._compute_ahead(mapper, state)
         # Also if it stays None: an insert of a key that was deleted in the same flush becomes an update.
@@ -122,7 +122,7 @@ class _Follower:
     def before_update(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:
         state: InstanceState[Any] = inspect(target)
         if self._sources_changed(state) and not is_assigned(state, self.key):
-            refuse_other_recipe(connection, self.column, self.sources.recipe)
+            refuse_other_recipe(connection, self.column, self.sources)
             self._set(state, self._value(mapper, state))
 
     def after_update(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:

@@ -27,7 +27,7 @@ def add_default(column: Column[Any], _: object) -> None:
         if not row.keys() >= set(keys.values()):
             return None  # what is missing may be an expression
         texts = {name: row[key] for name, key in keys.items()}
-        refuse_other_recipe(context.root_connection, original, sources.recipe, context.execution_options)
+        refuse_other_recipe(context.root_connection, original, sources, context.execution_options)
         other, of_other = find_other(sources, original.table.columns)
         text = next(iter(texts.values()))
         if other is None or not isinstance(text, str):

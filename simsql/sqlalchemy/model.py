@@ -30,7 +30,7 @@ from sqlalchemy.types import TypeDecorator
 
 from simsql.database.index_spec import IndexSpec, Storage, agreed_recipe, other_recipes
 from simsql.database.query import NOT_GIVEN, NotGiven, Query, RowOptions, RowQuery
-from simsql.database.sources import Sources, fingerprint_text
+from simsql.database.sources import Extract, Sources, add_extract, fingerprint_text
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe
 from simsql.hamming import Design
 from simsql.hamming.planner import usual_designs
@@ -111,6 +111,10 @@ class Fingerprint(Bits64):
         in docs/reference/sqlalchemy.md. The fingerprint of a text without words is None.
     recipe
         How a text becomes a fingerprint; by default, simsql's default recipe.
+    extract
+        A function that makes a text, or None, of the value of a source, if that is HTML or JSON, such as
+        `simsql.visible_text`. It is a function of a module: its name is stored with the recipe of the index, and
+        only processes that have it fill the column. Searches for a text do not call it.
 
     Raises ValueError for an empty source or a weight outside of 1 to 1,000,000, and TypeError for a recipe that is
     not a Recipe, such as an id.
@@ -123,11 +127,18 @@ class Fingerprint(Bits64):
     cache_ok = True
     comparator_factory = _Comparator
 
-    def __init__(self, source: str | Mapping[str, int] | None = None, recipe: Recipe | None = None) -> None:
+    def __init__(
+        self,
+        source: str | Mapping[str, int] | None = None,
+        recipe: Recipe | None = None,
+        *,
+        extract: Extract | None = None,
+    ) -> None:
         self.recipe = DEFAULT_RECIPE if recipe is None else recipe
         check_recipe(self.recipe)
         self.names_recipe = recipe is not None
-        super().__init__(None if source is None else Sources.of(source, self.recipe))
+        self.extract = extract
+        super().__init__(None if source is None else Sources.of(source, self.recipe, extract))
 
     @property
     def known_recipe(self) -> str | None:
@@ -278,7 +289,7 @@ class SimhashIndex(SchemaItem):
         spec = replace(
             self.spec,
             column=str(column.name),
-            recipe=recipe or fingerprint.recipe.id,
+            recipe=add_extract(recipe or fingerprint.recipe.id, fingerprint.extract),
             scope=tuple(str(member.name) for member in scope),
             sources=tuple(
                 (str(table_column(parent, name, "SimhashIndex, sources").name), weight)

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Column, Connection
 
 from simsql.database import recipes
-from simsql.fingerprint import Recipe
+from simsql.database.sources import Sources
 from simsql.sqlalchemy.expressions import TableName
 from simsql.sqlalchemy.sources import is_sketch
 
@@ -14,11 +14,11 @@ _TRANSLATION = "schema_translate_map"
 
 
 def refuse_other_recipe(
-    connection: Connection, column: Column[Any], recipe: Recipe | None, options: Mapping[str, Any] | None = None
+    connection: Connection, column: Column[Any], sources: Sources, options: Mapping[str, Any] | None = None
 ) -> None:
     """Raise UsageError if the column's simhash index in the database certainly has a different recipe.
 
-    Without a recipe, raise it if the column has other sketches. `options` are the execution options of the
+    If the sources have none, raise it if the column has other sketches. `options` are the execution options of the
     statement; by default, the connection's.
     """
     if connection.dialect.name != "postgresql":
@@ -29,4 +29,4 @@ def refuse_other_recipe(
     sketches = [other.name for other in table.columns if is_sketch(other)]
     written = recipes.WrittenTable(key, table.name, TableName(table), sketches)
     given = {_TRANSLATION: translation} if translation else {}
-    recipes.refuse_other_recipe(connection, written, column.name, recipe, given)
+    recipes.refuse_other_recipe(connection, written, column.name, sources.recipe_id, given)

@@ -16,7 +16,9 @@ def find_other(sources: Sources, columns: Iterable[Column[Any]]) -> "tuple[Colum
     """Return the first column of the other kind, sketches or fingerprints, with the same single source."""
     for column in columns:
         other = getattr(column.type, "sources", None)
-        if not isinstance(other, Sources) or other.names != sources.names or len(sources.names) > 1:
+        if not isinstance(other, Sources) or len(sources.names) > 1:
+            continue
+        if (other.names, other.extract) != (sources.names, sources.extract):
             continue
         if (other.recipe is None) != (sources.recipe is None):
             return column, other

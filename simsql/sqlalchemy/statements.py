@@ -24,6 +24,7 @@ from simsql.database.query import (
     compared_source,
 )
 from simsql.database.similar import SIMILARITY, queries_for_text, similar_texts
+from simsql.database.sources import text_of
 from simsql.fingerprint import Recipe, compares_features
 from simsql.sqlalchemy.columns import add_estimate, is_similar
 from simsql.sqlalchemy.expressions import (
@@ -191,11 +192,13 @@ def similar(
     found = similar_candidates(column, text, similarity, recall=recall, scope=scope, recipe=recipe)
     conditions = where if isinstance(where, Sequence) else [where]
     found = found.add_columns(getattr(_entity(column), source)).where(*conditions).options(*options)
-    rows = session.execute(found).unique().all()
+    # By the entity: a value of JSON cannot be hashed.
+    rows = session.execute(found).unique(lambda row: id(row[0])).all()
     wanted = RowQuery(text=text, similarity=similarity).compared_text(source)
     if wanted is None:
         return []
-    alike = similar_texts(wanted, [row[-1] for row in rows], find_recipe(column.expression, recipe), similarity)
+    texts = [text_of(row[-1], sources.extract) for row in rows]
+    alike = similar_texts(wanted, texts, find_recipe(column.expression, recipe), similarity)
     return [(rows[place][0], value) for place, value in alike[:limit]]
 
 

@@ -7,7 +7,7 @@ from django.core.management import call_command
 from django.db import NotSupportedError, connections, migrations, models, transaction
 from django.db.migrations.state import ProjectState
 from django.test.utils import override_settings
-from library.models import Article, Memo, Page
+from library.models import Article, Memo, Page, Post
 
 from simsql import simhash, sketch
 from simsql.django import (
@@ -53,6 +53,11 @@ def test_fingerprints_follow_their_texts(lite):
     memo.save(using=lite)
     memo.refresh_from_db()
     assert memo.fingerprint not in (None, before)
+    post = Post.objects.using(lite).create(blocks=[{"type": "text", "text": OLD}])
+    assert (post.fingerprint, post.sketch) == (simhash(OLD), sketch(OLD))
+    Post.objects.using(lite).update(blocks=[{"type": "text", "text": NEW}])
+    post.refresh_from_db()
+    assert post.fingerprint == simhash(NEW)
 
 
 def test_a_search_names_the_vendor(lite):

@@ -212,7 +212,8 @@ def test_other_writes_leave_null_for_a_backfill(write):
     assert backfill() == (
         "library.Article.fingerprint: fingerprinted 1 rows\n"
         "library.Memo.fingerprint: fingerprinted 0 rows\nlibrary.Page.fingerprint: fingerprinted 0 rows\n"
-        "library.Note.fingerprint: fingerprinted 0 rows\n"
+        "library.Note.fingerprint: fingerprinted 0 rows\nlibrary.Post.fingerprint: fingerprinted 0 rows\n"
+        "library.Letter.fingerprint: fingerprinted 0 rows\n"
     )
     article.refresh_from_db()
     assert article.fingerprint == stored(article) == simhash(article.body)

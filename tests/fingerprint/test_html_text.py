@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simsql import DEFAULT_RECIPE, Recipe, simhash
-from simsql.fingerprint import html_parts, simhash_html, simhash_parts
+from simsql.fingerprint import html_parts, simhash_html, simhash_parts, visible_text
 
 STORY = [
     "Bees make honey of the nectar that they gather from the flowers of the meadow, and keep it in combs of wax.",
@@ -221,3 +221,25 @@ def test_the_package_is_imported_when_it_is_needed():
     code = "import sys, simsql; print({'trafilatura', 'lxml'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("a plain text, 1 &lt; 2", "a plain text, 1 < 2"),
+        ("<h1>Title</h1><p>one<b>wo</b>rd and<br>more</p><!-- no -->", "Title\noneword and\nmore"),
+        ("<script>no</script><style>no</STYLE>yes<template>no", "yes"),
+        ("<a title='a > b' href=\"x>y\">linked</a> a < b", "linked a < b"),
+        ('<p title=">never closed', '">never closed'[2:]),
+        ("", ""),
+    ],
+)
+def test_the_visible_text_of_a_column(html, text):
+    assert visible_text(html) == text
+
+
+@pytest.mark.parametrize("piece", ["<a =", "<a ='", '<a ="', "= ", "<script", "<!--", "&", "<b x="])
+def test_visible_text_of_anything(piece):
+    assert isinstance(visible_text(piece * 100_000), str)
+    with pytest.raises(TypeError, match="must be a str"):
+        visible_text(piece.encode())

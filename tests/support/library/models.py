@@ -1,7 +1,9 @@
-"""Models with fingerprints: of one text, of two with weights, beside a sketch, in a scope, and not from texts."""
+"""Models with fingerprints: of one text, of two with weights, beside a sketch, in a scope, not of texts."""
 
 from django.db import models
 
+from library.texts import text_of_blocks
+from simsql import visible_text
 from simsql.django import SimhashField, SimhashIndex, SimhashQuerySet, SketchField
 
 
@@ -76,3 +78,26 @@ class Picture(models.Model):
 
     class Meta:
         indexes = [SimhashIndex("hash", distance=8)]
+
+
+class Post(models.Model):
+    """With texts in the blocks of an editor."""
+
+    blocks = models.JSONField(null=True)
+    fingerprint = SimhashField(source="blocks", extract=text_of_blocks)
+    sketch = SketchField(source="blocks", extract=text_of_blocks)
+    objects = SimhashQuerySet.as_manager()
+
+    class Meta:
+        indexes = [SimhashIndex("fingerprint", distance=7)]
+
+
+class Letter(models.Model):
+    """With HTML."""
+
+    html = models.TextField(null=True)
+    fingerprint = SimhashField(source="html", extract=visible_text)
+    objects = SimhashQuerySet.as_manager()
+
+    class Meta:
+        indexes = [SimhashIndex("fingerprint", distance=7)]
