@@ -17,10 +17,10 @@ from sqlalchemy.dialects.postgresql.base import PGDialect
 
 from simsql.database import IndexSpec, install_schema, schema_sql
 from simsql.database.arguments import as_arguments
-from simsql.database.index_spec import Storage
+from simsql.database.index_spec import Storage, agreed_extract, agreed_recipe
 from simsql.database.install import UNINSTALL_IF_UNUSED
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe
+from simsql.fingerprint import DEFAULT_RECIPE
 from simsql.hamming import Design
 from simsql.sqlalchemy.expressions import CreateSimhashIndex, SimhashIndexDDL
 
@@ -438,9 +438,11 @@ OPERATIONS: tuple[type[SimsqlOp], ...] = (
 
 
 def _tells_texts(spec: IndexSpec) -> bool:
-    """Return whether an index tells what a backfill has to know: the columns of the texts and the recipe."""
-    with suppress(ValueError):
-        return bool(spec.sources and spec.recipe and Recipe.from_id(spec.recipe))
+    """Return whether an index tells what the command line has to know: the columns, the function, the recipe."""
+    with suppress(UsageError):
+        agreed_recipe(spec.recipe, None, spec.column)
+        agreed_extract(spec.recipe, None, spec.column)
+        return bool(spec.sources)
     return False
 
 

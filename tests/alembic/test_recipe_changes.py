@@ -7,10 +7,11 @@ import pytest
 from alembic import command
 from alembic.util import CommandError
 from alembic_project import Project
+from library.texts import text_of_blocks
 from program import run
 from sqlalchemy import BigInteger, Column, Index, MetaData, Table, Text
 
-from simsql import DEFAULT_RECIPE, Recipe, simhash
+from simsql import DEFAULT_RECIPE, Recipe, simhash, visible_text
 from simsql.database import SearchIndex
 from simsql.database.bigint import to_bigint
 from simsql.fingerprint import KNOWN_RECIPES
@@ -99,25 +100,30 @@ def test_old_fingerprints_do_not_get_the_name_of_another_recipe(filled):
     assert own_texts_found(filled, TRIGRAMS) == len(TEXTS)
 
 
-def test_the_comment_names_the_column(project):
+@pytest.mark.parametrize(
+    ("changed", "commands"),
+    [
+        (Fingerprint(source="body", recipe=TRIGRAMS), 2),
+        (Fingerprint(source="body", extract=visible_text), 2),
+        # Only the application has the function, or the words, which the id does not spell out.
+        (Fingerprint(source="body", extract=text_of_blocks), 1),
+        (Fingerprint(source="body", recipe=Recipe(stop_words=frozenset({"the"}))), 1),
+        (None, 0),
+    ],
+)
+def test_the_comment_names_the_column_or_the_application(project, changed, commands):
     project.execute("CREATE SCHEMA app")
     project.options = {"include_schemas": True}
     options = {"name": "Article", "schema": "app"}
-    project.metadata = models(Fingerprint(source="body"), **options)
+    # Without a change of the texts, nobody has named them.
+    of = Fingerprint(source="body") if changed else Fingerprint()
+    project.metadata = models(of, **options)
     project.migrate()
-    project.metadata = models(Fingerprint(source="body", recipe=Recipe(stop_words=frozenset({"the"}))), **options)
+    project.metadata = models(changed or Fingerprint(recipe=TRIGRAMS), **options)
     text = project.migrate().text
-    # The id of this recipe does not spell out its words, so only the application knows them.
-    assert text.count(" Compute them again with your application.\n") == 1
-    assert text.count("""\n    # simsql backfill 'app."Article"' --column fingerprint\n""") == 1
-    project.downgrade()
-    for path in project.folder.glob("versions/000*"):
-        path.unlink()
-    # Nobody has named the texts of an index without sources.
-    project.metadata = models(Fingerprint(), **options, sources={})
-    project.migrate()
-    project.metadata = models(Fingerprint(recipe=TRIGRAMS), **options)
-    assert "simsql backfill" not in project.revise().upgrade[0]
+    assert text.count("""\n    # simsql backfill 'app."Article"' --column fingerprint\n""") == commands
+    assert text.count(" Compute them again with your application.\n") == 2 - commands
+    project.downgrade("0001")
 
 
 @pytest.mark.parametrize(("table", "column"), [("it's quoted", "a\nb\r'c"), ("-Table", "--column"), ("$x", "ü%")])
