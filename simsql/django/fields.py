@@ -125,7 +125,9 @@ class _Bits64Field(models.BigIntegerField):
 
     def loaded(self, source: str, value: Any) -> Any:
         """Return a value that a source writes as an object has it: the function makes a text of that."""
-        return value if self.extract is None else self.model._meta.get_field(source).to_python(value)
+        if self.extract is None or value is None:
+            return value
+        return self.model._meta.get_field(source).to_python(value)
 
     def has_text_sources(self) -> bool:
         """Return whether the values of the sources are texts."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.db import NotSupportedError, migrations, router
+from django.db.migrations.operations import base
 from django.db.migrations.operations.base import Operation
 
 from simsql.django.connection import check_database, django_errors, engine_of, is_postgresql
@@ -18,6 +19,7 @@ class InstallSimsql(Operation):
 
     reduces_to_sql = True
     reversible = True
+    category = base.OperationCategory.ADDITION if hasattr(base, "OperationCategory") else None
 
     def state_forwards(self, app_label: str, state: Any) -> None:
         """Change nothing in the models."""

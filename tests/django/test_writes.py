@@ -1,5 +1,6 @@
 """Whatever writes a text leaves its fingerprint or NULL, which a backfill finds: never that of another text."""
 
+import copy
 import io
 import json
 
@@ -7,15 +8,17 @@ import psycopg
 import pytest
 from django.core import serializers
 from django.core.management import CommandError, call_command
-from django.db import OperationalError, connection, connections, transaction
+from django.db import OperationalError, connection, connections, models, transaction
 from django.db.models import F, Value
 from django.db.models.functions import Concat, Upper
 from django.db.models.sql.compiler import SQLUpdateCompiler
+from django.test.utils import isolate_apps
 from library.models import Article, Essay, Headline, Memo, Note, Page, Picture
 
 from simsql import Recipe, simhash, sketch
 from simsql.database import recipes, sources
 from simsql.django import SimhashQuerySet, search_index
+from simsql.django.fields import followers
 from simsql.errors import UsageError
 from simsql.fingerprint import simhash_parts
 
@@ -400,3 +403,23 @@ def test_a_query_cache_learns_of_a_backfill(monkeypatch):
     monkeypatch.setattr(SQLUpdateCompiler, "execute_sql", note)
     backfill("library.Article")
     assert (written, filled) == (["library_article"], [0])
+
+
+@isolate_apps("library")
+def test_a_history_only_copies_fingerprints():
+    """django-simple-history copies fields into a model of its own, from which no migration names a source."""
+    fields = [copy.copy(field) for field in Article._meta.local_concrete_fields if not field.is_relation]
+    for field in fields:
+        field.__dict__.pop("cached_col", None)
+    options = {"__module__": __name__, "Meta": type("Meta", (), {"app_label": "library"})}
+    History = type("HistoricalArticle", (models.Model,), options | {field.name: field for field in fields})  # noqa: N806
+    with connection.schema_editor() as editor:
+        editor.create_model(History)
+    History.objects.create(id=1, body=ZEN, fingerprint=7)
+    again = History.objects.get()
+    again.body = OTHER
+    again.save()
+    assert History.objects.get().fingerprint == 7
+    assert followers(History) == []
+    assert "source" not in History._meta.get_field("fingerprint").deconstruct()[3]
+    assert Article._meta.get_field("fingerprint").source == "body"
