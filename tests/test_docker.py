@@ -250,6 +250,30 @@ def test_the_images_run_the_service(server, services):
                 check("backend")
             finally:
                 process.terminate()
+        check_the_worker(builder, services["worker"], url.set(username="backend"), connection)
+
+
+def check_the_worker(builder: Builder, service: dict[str, Any], url: URL, connection: Any) -> None:
+    """It becomes healthy, and fingerprints what psql writes."""
+    connection.execute("INSERT INTO author (name) VALUES ('Ada')")
+    connection.execute("INSERT INTO article (author_id, title, body) VALUES (1, 'by psql', 'some words')")
+    stage = f" AS {service['build']['target']}\n"
+    assert stage in (FOLDER.parent / service["build"]["dockerfile"]).read_text(encoding="utf-8")
+    assert service["environment"].keys() == {"SIMSQL_DATABASE", "PGPASSWORD"}
+    assert service["environment"]["SIMSQL_DATABASE"] == "postgresql://backend@database/articles"
+    variables = builder.variables | {"SIMSQL_DATABASE": url.render_as_string()}
+    kind, healthy = service["healthcheck"]["test"]
+    assert kind == "CMD-SHELL"
+    here = {"/tmp/health": str(builder.root / "health")}
+    command = [here.get(part, part) for part in service["command"]]
+    check = ["sh", "-c", " ".join(here.get(part, part) for part in healthy.split())]
+    with subprocess.Popen(command, env=variables) as process:
+        try:
+            wait_until(lambda: subprocess.run(check, check=False).returncode == 0, "a healthy worker", process)
+            missing = "SELECT FROM article WHERE fingerprint IS NULL"
+            wait_until(lambda: not connection.execute(missing).fetchall(), "a fingerprint", process)
+        finally:
+            process.terminate()
 
 
 def test_every_node_of_the_citus_cluster_has_a_volume_and_is_healthy_before_it_is_registered():

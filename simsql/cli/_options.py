@@ -105,11 +105,15 @@ MEANINGS = {
         "Read fingerprints instead of texts from this field or column: integers, or strings of 16 hex digits or of"
         " decimals",
     ),
+    "--follow": Meaning(
+        None, "Go on until a signal, and fingerprint the rows that other programs write, within a second"
+    ),
     "--format": Meaning(
         "|".join(Format),
         "Print results in this format; by default, a table at a terminal and JSON lines elsewhere",
     ),
     "--from": Meaning("REVISION", "Print the upgrade from this revision"),
+    "--health": Meaning("FILE", "Touch this file after each look at the table, for health checks"),
     "--hidden": Meaning(None, "Also read hidden files and folders inside folders"),
     "--html": Meaning(
         "|".join(Html),

@@ -4,6 +4,9 @@ Rows are read without a lock, each with its version: xmin, the transaction that 
 if the row still has the version that was read, and only if no other transaction has locked it. So a backfill
 overwrites no change by another writer, waits for none, and cannot deadlock with one. It retries the skipped rows
 at the end. If it is interrupted, the committed batches stay, and the next call skips them.
+
+A backfill that follows another reads the rows without a fingerprint from the B-tree of the column, and leaves out
+those that the other has seen. What it had not seen was written by a transaction that had not ended when it began.
 """
 
 import json
@@ -27,6 +30,8 @@ from simsql.fingerprint import Recipe, simhash_parts, sketch
 _VALUES = ("fingerprint", "sketch")
 # How many times to retry rows that were being written.
 _LOOKS = 3
+# If there are more new rows than this, all rows are read, by primary key.
+_NEW_ROWS = 100_000
 
 
 class Filled(NamedTuple):
@@ -76,6 +81,12 @@ _AGAIN = (
     "SELECT {row} FROM pg_catalog.unnest(CAST(%(keys)s AS pg_catalog.jsonb[])) AS v (key)"
     " JOIN {rows_of} AS t ON {same_key} WHERE {needs_one}"
 )
+# In no order: with that of the primary key, PostgreSQL might read the whole table.
+_NEW = (
+    "SELECT {key} FROM {rows_of} AS t WHERE t.{fingerprint} IS NULL AND {needs_one}"
+    " AND pg_catalog.age(t.xmin) OPERATOR(pg_catalog.<=) pg_catalog.age(CAST(%(since)s AS pg_catalog.xid))"
+    " LIMIT %(rows)s"
+)
 # Of random pages, if PostgreSQL has counted them: as many as have twice the rows that are wanted, and at least
 # twenty, for each page is drawn by itself, and a small sample could have none.
 _SAMPLE = (
@@ -109,7 +120,9 @@ def _find_parts(
 
     with raw.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
-            "SELECT * FROM simsql._backfill_parts(CAST(%s AS pg_catalog.regclass), %s, %s, %s, %s)",
+            "SELECT *, CAST(CAST(pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot()) AS pg_catalog.xid)"
+            " AS pg_catalog.text) AS began"
+            " FROM simsql._backfill_parts(CAST(%s AS pg_catalog.regclass), %s, %s, %s, %s)",
             [target.table, target.columns, text_columns, all_rows, decoded],
         )
         (found,) = cursor.fetchall()
@@ -126,6 +139,7 @@ def _find_parts(
             for column, value in zip(columns, _VALUES, strict=False)
         )
     parts["row"] = sql.SQL(_ROW).format(**parts)
+    parts["fingerprint"] = columns[0]
     return parts
 
 
@@ -148,6 +162,8 @@ class Backfill:
         batch_rows: int = 1_000,
         report: Report | None,
     ) -> None:
+        if batch_rows < 1:
+            raise UsageError(f"batch_rows must be at least 1, not {batch_rows}")
         self._weights = weights = target.weights(weights)
         if target.sketch_column is not None and sketched is None:
             if len(weights) > 1:
@@ -164,6 +180,7 @@ class Backfill:
         self._text_columns = list(dict.fromkeys([*weights, *filter(None, [sketched])]))
         decoded = extract is not None
         self._parts = _find_parts(connection, target, self._text_columns, all_rows=all_rows, decoded=decoded)
+        self.began = self._parts["began"].as_string(None)
         self._all_rows = all_rows
         self._batch_rows = batch_rows
         self._report = report
@@ -171,11 +188,12 @@ class Backfill:
         self._unchanged = self._empty = self._done = self._total = 0
         self._missed: list[str] = []
 
-    def run(self, workers: int | None) -> Filled:
-        """Write the values, and return the counts."""
-        if self._report:
+    def run(self, workers: int | None, since: str | None = None) -> Filled:
+        """Write the values, and return the counts: of rows that are new since another one `began`, or all."""
+        keys = None if since is None else self._find_new(since)
+        if self._report and keys is None:
             ((self._total,),) = self._execute(_COUNT)
-        self._fill(self._read(), workers)
+        self._fill(self._read() if keys is None else self._read_again(keys), workers)
         for _ in range(_LOOKS):
             keys, self._missed = self._missed, []
             self._fill(self._read_again(keys), None)
@@ -209,6 +227,20 @@ class Backfill:
                     if value != before
                 ]
         return Compared(self._done, differing, findings)
+
+    def _find_new(self, since: str) -> list[str] | None:
+        """Return the keys of the rows that are new since then; None if there are many, or on Citus.
+
+        A shard has transaction numbers of its own.
+        """
+        if not self._parts["only_free"].as_string(None):
+            return None
+        with self._connection.begin():
+            raw = raw_connection(self._connection)
+            raw.execute("SET LOCAL enable_seqscan = off")  # whatever the statistics say: they may be old
+            statement = sql.SQL(_NEW).format(**self._parts)
+            keys = [key for (key,) in raw.execute(statement, {"since": since, "rows": _NEW_ROWS})]
+        return keys if len(keys) < _NEW_ROWS else None
 
     def _read(self) -> Iterator[_Row]:
         """Yield the rows that need a value, by primary key."""

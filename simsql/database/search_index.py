@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -49,6 +50,8 @@ from simsql.hamming import Design
 
 # More queries are searched for in memory: reading all rows takes a second for three million.
 _QUERIES_IN_SQL = 50_000
+# A backfill of all rows, and steps that follow it: eight minutes, if one comes each half second.
+_STEPS = 1_000
 # Rows that are fetched at a time.
 _FETCHED = 10_000
 
@@ -421,12 +424,38 @@ class SearchIndex:
         sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, no primary key, missing
         privileges.
         """
-        if batch_rows < 1:
-            raise UsageError(f"batch_rows must be at least 1, not {batch_rows}")
         sketched = sketch_column, sketch_source
         given = {"all_rows": all_rows, "batch_rows": batch_rows, "report": report}
         with self._backfill("backfill", self._column, source, *sketched, given) as backfill:
             return backfill.run(workers)
+
+    def follow(
+        self,
+        source: str | Mapping[str, int] | None = None,
+        *,
+        sketch_column: str | None = None,
+        sketch_source: str | None = None,
+        batch_rows: int = 1_000,
+        workers: int | None = None,
+        report: Report | None = None,
+    ) -> Iterator[Filled]:
+        """Backfill, then fingerprint the rows that other programs write, with each step of an endless iterator.
+
+        The first step is a `backfill` with these arguments. The others look for rows without a fingerprint that
+        are new since the last step. If there are none, that takes milliseconds in a table of any length, but pause
+        between steps. One in a thousand is a backfill again, for rows that appeared in another way: of an attached
+        partition, or with a fingerprint and no sketch. `report` is called after each batch and each step. Several
+        processes can follow a table. Raises errors as `backfill` does, at any step: then call it again.
+        """
+        given = {"all_rows": False, "batch_rows": batch_rows, "report": report}
+        for number in count():
+            if number % _STEPS == 0:
+                since = None
+            with self._backfill("follow", self._column, source, sketch_column, sketch_source, given) as backfill:
+                filled = backfill.run(workers, since)
+            if not filled.busy:
+                since = backfill.began
+            yield filled
 
     def verify_texts(
         self,

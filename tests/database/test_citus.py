@@ -33,6 +33,12 @@ def test_an_index_is_built_filled_and_searched(database):
     create_index(database, "article", "fingerprint", concurrently=True)
     filled = SearchIndex(database, "article").backfill("body", sketch_column="sketch", batch_rows=15)
     assert (filled.written, filled.busy) == (40, 0)
+    steps = SearchIndex(database, "article").follow("body")
+    for written in (0, 2):
+        assert next(steps).written == written
+        with database.begin() as connection:
+            connection.execute(text("UPDATE article SET fingerprint = NULL WHERE id < 2"))
+    next(steps)
     index = SearchIndex(database, "article")
     for number, body in enumerate(TEXTS):
         assert (number, 0) in {(found.row["id"], found.distance) for found in index.near_rows(text=body)}
