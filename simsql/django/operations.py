@@ -17,6 +17,8 @@ class InstallSimsql(Operation):
     unless something still uses it.
     """
 
+    __module__ = "simsql.django"  # where migrations import it from
+
     reduces_to_sql = True
     reversible = True
     category = base.OperationCategory.ADDITION if hasattr(base, "OperationCategory") else None
