@@ -18,7 +18,7 @@ import pytest
 from citus import Citus
 from program import temporary_folder
 
-from benchmarks import bars, cost, data, load, mixture, pgbench, storages, upkeep
+from benchmarks import bars, cost, data, follow, load, mixture, pgbench, storages, upkeep
 from benchmarks.__main__ import ALL, SECTIONS, WITHOUT_SERVER, measure
 from benchmarks.figures import Figure, Report, format_value, read_report
 from benchmarks.harness import Bench, Options, Run, Target
@@ -196,6 +196,11 @@ def test_load_is_measured_and_the_index_followed(
     assert all(f"\n| {name} | " in shown.out for name in [*mixture.mixture("article"), *load._PARTS])
     assert {"tables", "tables, no upkeep"} <= set(re.findall(">([^<]+)</text>", chart.read_text()))
     assert list(options.folder.glob("simsql-benchmarks-*")) == []
+
+
+def test_a_worker_is_measured(options: Options, capsys: pytest.CaptureFixture[str]) -> None:
+    follow.main(rows=100, rate=500, kills=1, table=100, seed=options.seed)
+    assert capsys.readouterr().out.count("; 0 lost, 0 wrong\n") == 2
 
 
 def test_pgbench_knows_the_fingerprints_of_the_rows() -> None:
