@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from alembic import util
@@ -12,6 +13,7 @@ from alembic.autogenerate import comparators, renderers
 from alembic.autogenerate.api import AutogenContext
 from alembic.operations import Operations
 from alembic.operations.ops import CreateTableOp, DropTableOp, UpgradeOps
+from alembic.script import Script
 from sqlalchemy import BigInteger, Column, Connection, Index, MetaData, Table, text
 
 from simsql.alembic.operations import (
@@ -155,8 +157,25 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
     alters = [op for change in changes for op in change.altered]
     for change in changes:
         change.log()
-    install = [InstallSimsqlOp()] if (creates or alters) and not _is_current(connection) else []
+    missing = bool(creates or alters) and not (_is_current(connection) and _history_installs(context))
+    install = [InstallSimsqlOp()] if missing else []
     upgrade_ops.ops[:] = [*install, *drops, *upgrade_ops.ops, *alters, *creates]
+
+
+def _history_installs(context: AutogenContext) -> bool:
+    """Return whether the revisions below each head install simsql. Else another database would not have it.
+
+    A developer may have run `simsql install`. Without a history, as in compare_metadata, nobody knows.
+    """
+    script = context.migration_context.script if context.migration_context else None
+    if script is None:
+        return True
+    below = [script.iterate_revisions(head, "base") for head in script.get_heads()]
+    return bool(below) and all(any("install_simsql" in _source(each) for each in head) for head in below)
+
+
+def _source(revision: Script) -> str:
+    return Path(revision.path).read_text(encoding="utf-8")
 
 
 def _is_current(connection: Connection) -> bool:

@@ -26,7 +26,7 @@ def main() -> None:
 def _run_app() -> int:
     missing = [name for name in _NEEDED if find_spec(name.partition(".")[0]) is None]
     if missing:
-        _process.complain(f"error: the command line needs the extra cli: pip install {' '.join(missing)}")
+        _process.complain(f"error: the command line needs simsql[cli]: pip install {' '.join(missing)}")
         return 1
     # Imported here, where Ctrl-C is caught, because it takes a tenth of a second or more.
     from simsql.cli._app import run_app  # noqa: PLC0415

@@ -27,7 +27,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM simsql.uninstall();
-EXCEPTION WHEN dependent_objects_still_exist THEN
+EXCEPTION WHEN dependent_objects_still_exist OR insufficient_privilege THEN
     RAISE NOTICE 'schema simsql stays: %', SQLERRM;
 END
 $simsql$"""

@@ -9,8 +9,11 @@ from sqlalchemy import Engine
 
 @pytest.fixture
 def project(database: Engine, tmp_path: Path) -> Project:
-    """A project without models, and a database that has simsql."""
-    return Project(tmp_path / "project", database)
+    """A project without models, and a database that has simsql, as its first revision says."""
+    project = Project(tmp_path / "project", database)
+    project.write("op.install_simsql()", name="0000")
+    project.upgrade()
+    return project
 
 
 @pytest.fixture

@@ -52,9 +52,9 @@ print(json.dumps(sorted(found)))
 """
 
 
-def test_alembic_utils_leaves_simsql_alone(project):
-    url = project.engine.url.render_as_string(hide_password=False)
-    command = [sys.executable, "-W", "ignore", "-c", COMPARE, str(project.folder / "other"), url]
+def test_alembic_utils_leaves_simsql_alone(database, tmp_path):
+    url = database.url.render_as_string(hide_password=False)
+    command = [sys.executable, "-W", "ignore", "-c", COMPARE, str(tmp_path / "project"), url]
     environment = {"PYTHONPATH": f"{REPOSITORY / 'tests' / 'support'}:{REPOSITORY}"}
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert result.returncode == 0, result.stderr

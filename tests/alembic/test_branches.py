@@ -1,14 +1,16 @@
 """Branches that each install simsql and create an index: the schema goes with the last that uses it."""
 
+import io
 import logging
+from pathlib import Path
 
 import pytest
 from alembic import command
-from alembic_project import Project, models
+from alembic_project import Project, Revision, article, models
 from catalog import objects_of_database
 from sqlalchemy import MetaData
 
-from simsql.database import read_status
+from simsql.database import install_schema, read_status
 from simsql.sqlalchemy import SimhashIndex
 
 SCHEMA_EXISTS = "SELECT to_regnamespace('simsql') IS NOT NULL"
@@ -46,6 +48,29 @@ def branches(bare_project: Project) -> Project:
     bare_project.upgrade("heads")
     bare_project.check()
     return bare_project
+
+
+def test_a_branch_installs_simsql_unless_its_own_history_does(bare_project):
+    """Whatever a developer's database has: that of a test begins at the base, and may have one branch alone."""
+    install_schema(bare_project.engine)
+    bare_project.options = {"version_table_schema": "app", "include_schemas": True}
+    bare_project.execute("CREATE SCHEMA app")
+    bare_project.metadata = tables()
+    bare_project.migrate()
+    bare_project.metadata = tables("article")
+    assert bare_project.migrate().upgrade[0] == "op.install_simsql()"
+    bare_project.metadata = tables("article", "page")
+    assert "install_simsql" not in bare_project.revise().names[0]
+    bare_project.upgrade()
+    # Another branch, which begins below the first index.
+    bare_project.write("pass")
+    (path,) = bare_project.folder.glob("versions/0004*")
+    path.write_text(path.read_text(encoding="utf-8").replace("'0003'", "'0001'  # a branch"), encoding="utf-8")
+    bare_project.upgrade("heads")
+    article(bare_project.metadata, SimhashIndex("fingerprint"), name="essay")
+    config = bare_project.config(stdout=io.StringIO())
+    script = command.revision(config, "essays", autogenerate=True, head="0004", rev_id="0005")
+    assert Revision.read(Path(script.path)).upgrade[0] == "op.install_simsql()"
 
 
 def objects(project: Project) -> object:

@@ -6,7 +6,7 @@ import pytest
 from alembic import command
 from alembic.operations import Operations
 from alembic.util import CommandError
-from alembic_project import models
+from alembic_project import Project, models
 from catalog import contents_of_simsql, objects_of_database
 from oracle import clustered
 from oracle import near as expected_near
@@ -219,10 +219,10 @@ def test_the_default_index_of_a_table(project):
     assert "SELECT simsql.set_default_index('article'::regclass, 'second', 1);" in script
 
 
-def test_schema_translate_map(project):
+def test_schema_translate_map(database, tmp_path):
+    project = Project(tmp_path / "project", database.execution_options(schema_translate_map={None: "tenant"}))
     project.execute("CREATE SCHEMA tenant")
     project.write(f"{TABLE}\nop.create_simhash_index('article', 'fingerprint')")
-    project.engine = project.engine.execution_options(schema_translate_map={None: "tenant"})
     project.upgrade()
     assert project.indexes()[0][0] == "tenant.article"
 

@@ -9,6 +9,7 @@ from psycopg import errors
 from sqlalchemy import make_url
 
 from simsql.database import install_schema, open_engine, uninstall_schema
+from simsql.database.install import UNINSTALL_IF_UNUSED
 
 
 @pytest.fixture
@@ -112,3 +113,9 @@ def test_the_command(database_url, connection):
     assert run("uninstall", "--drop-indexes", *options).done().out == "schema simsql: uninstalled\n"
     assert run("uninstall", *options).done().out == "schema simsql: not installed\n"
     assert run("install", *options).done().out.endswith(": installed\n")
+
+
+def test_a_migration_of_a_role_that_may_not_remove_the_schema_keeps_it(connection, new_role):
+    connection.execute(f"SET ROLE {new_role()}")
+    connection.execute(UNINSTALL_IF_UNUSED)
+    assert connection.execute("SELECT to_regnamespace('simsql') IS NOT NULL").fetchone() == (True,)

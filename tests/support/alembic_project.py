@@ -69,9 +69,9 @@ class Project:
         script = command.revision(self.config(stdout=io.StringIO()), "models", autogenerate=True, rev_id=name)
         return Revision.read(Path(script.path))
 
-    def write(self, upgrade: str, downgrade: str = "pass") -> None:
+    def write(self, upgrade: str, downgrade: str = "pass", *, name: str | None = None) -> None:
         """Write a revision by hand."""
-        name = f"{next(self._numbers):04}"
+        name = name or f"{next(self._numbers):04}"
         script = command.revision(self.config(stdout=io.StringIO()), "by hand", rev_id=name)
         path = Path(script.path)
         text = path.read_text(encoding="utf-8")
