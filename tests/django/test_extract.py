@@ -4,17 +4,20 @@ import io
 
 import pytest
 from django.core.management import call_command
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connection, models, transaction
 from django.db.migrations.writer import MigrationWriter
 from django.test.utils import isolate_apps
 from library.models import Letter, Post
-from library.texts import no_text, other_text, text_of_blocks
+from library.texts import no_text, other_text, text_of_blocks, text_or_text_of_blocks
+from program import run
 
 from simsql import simhash, sketch
 from simsql.database import SearchIndex, load_rows, recipes
 from simsql.database.sources import Sources
-from simsql.django import SimhashField, SketchField, engine_of, search_index
+from simsql.django import SimhashField, SimhashIndex, SimhashQuerySet, SketchField, engine_of, search_index
 from simsql.errors import UsageError
+from simsql.fingerprint import simhash_parts
 
 ZEN = "Beautiful is better than ugly. Explicit is better than implicit. Simple is better than complex."
 OTHER = "Sparse is better than dense. Readability counts."
@@ -86,6 +89,13 @@ def test_other_blocks_with_the_same_text_keep_the_fingerprint(post):
         assert values(post) == (simhash(OTHER), sketch(OTHER))
 
 
+def test_blocks_that_change_in_place_keep_the_fingerprint_of_their_text(post):
+    loaded = Post.objects.get(pk=post.pk)
+    loaded.blocks.append({"type": "rule"})
+    loaded.save()
+    assert values(post) == (simhash(ZEN), sketch(ZEN))
+
+
 def test_sql_clears_and_the_application_fills(committing):
     post = Post.objects.create(blocks=blocks(ZEN))
     letter = Letter.objects.create(html=f"<p>{ZEN}</p>")
@@ -107,6 +117,10 @@ def test_sql_clears_and_the_application_fills(committing):
         SearchIndex(engine, "library_post", extract=other_text).backfill()
     with pytest.raises(TypeError, match=r"library.texts.no_text must return a str or None, not list"):
         Sources.of("blocks", None, no_text).compute({"blocks": []}, "")
+    database = connection.settings_dict
+    url = f"postgresql://{database['USER']}@/{database['NAME']}?host={database['HOST']}&port={database['PORT']}"
+    for command in (["backfill", "library_post"], ["dedup-table", "library_post", "--into", "found"]):
+        run(*command, "--database", url).failed(2, f"the application's function {function} returns")
     printed = io.StringIO()
     call_command("simsql_backfill", "library.Post", stdout=printed)
     assert "fingerprinted 1 rows" in printed.getvalue()
@@ -116,9 +130,34 @@ def test_sql_clears_and_the_application_fills(committing):
     assert SearchIndex(engine, "library_post", extract=text_of_blocks).verify_texts().differing == 0
     # simsql has this function.
     ask("UPDATE library_letter SET html = %s", f"<div title='a > b'>{OTHER}</div>")
-    assert SearchIndex(engine, "library_letter").backfill().written == 1
+    assert "Fingerprinted 1 row" in run("backfill", "library_letter", "--database", url).done().out
+    run("dedup-table", "library_letter", "--into", "found", "--database", url).failed(2, "name another column")
     letter.refresh_from_db()
     assert letter.fingerprint == simhash(OTHER)
+
+
+@isolate_apps("library")
+def test_sources_of_several_kinds(committing):
+    class Draft(models.Model):
+        title = models.CharField(max_length=100)
+        blocks = models.JSONField(encoder=DjangoJSONEncoder)
+        fingerprint = SimhashField(source={"title": 3, "blocks": 1}, extract=text_or_text_of_blocks)
+        objects = SimhashQuerySet.as_manager()
+
+        class Meta:
+            app_label = "library"
+            indexes = (SimhashIndex("fingerprint", distance=7, name="draft_near"),)
+
+    with connection.schema_editor() as editor:
+        editor.create_model(Draft)
+    draft = Draft.objects.create(title=OTHER, blocks=blocks(ZEN))
+    both = simhash_parts([(OTHER, 3), (ZEN, 1)])
+    assert draft.fingerprint == both
+    ask("UPDATE library_draft SET title = title || ' '")
+    draft.refresh_from_db()
+    assert draft.fingerprint is None
+    assert search_index(Draft, "fingerprint").backfill().written == 1
+    assert Draft.objects.near("fingerprint", text={"title": OTHER, "blocks": ZEN}, distance=0).get() == draft
 
 
 def test_searches_take_plain_texts(post):

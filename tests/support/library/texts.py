@@ -7,6 +7,10 @@ def text_of_blocks(blocks):
     return "\n".join(block["text"] for block in blocks if block["type"] == "text") or None
 
 
+def text_or_text_of_blocks(value):
+    return value if isinstance(value, str) else text_of_blocks(value)
+
+
 def other_text(blocks):
     return str(blocks)
 
