@@ -15,7 +15,7 @@ from simsql.django.operations import InstallSimsql
 
 def _command() -> Any:
     """Return the command that Django would run without this one: another application's, or its own."""
-    for config in apps.get_app_configs():
+    for config in apps.get_app_configs() if apps.ready else ():
         folder = str(Path(config.path, "management"))
         if config.name != "simsql.django" and "makemigrations" in find_commands(folder):
             return import_module(f"{config.name}.management.commands.makemigrations").Command
