@@ -31,7 +31,6 @@ def dedup_table_command(
     *,
     table: TableName,
     text_column: Annotated[str | None, option("--text-column", "; by default the source of the index")] = None,
-    sketch_column: Annotated[str | None, option("--sketch-column", "; by default sketch, if there is one")] = None,
     into: Annotated[str | None, option("--into", ": the key of each row, and that of the row to keep")] = None,
     replace: Annotated[
         bool, option("--replace", ": the table of --into, if this command has created it before")
@@ -58,7 +57,6 @@ def dedup_table_command(
         table,
         text_column or "",
         into,
-        sketch_column=sketch_column,
         scope_columns=tuple(scope_column or ()),
         where=where,
         all_scopes=all_scopes,
@@ -76,8 +74,6 @@ def dedup_table_command(
         if text_column is None:
             options = replaced(options, text_column=_column_of_index(engine, table))
         source, sink, explanation = dedup_table(engine, options, stages)
-    if source.columns.ignored and len(source.order.place):
-        run.remark(source.columns.ignored)
     if explanation:
         print_explained_pair(None, explanation)
         return
@@ -97,10 +93,6 @@ def _column_of_index(engine: Engine, table: str) -> str:
 def _counts(source: RowSource, sink: TableSink) -> Iterator[tuple[str, int]]:
     yield "rows", len(source.order.place)
     yield from ((f"  {reason}: not decided", count) for reason, count in source.undecided().items() if count)
-    if source.columns.fingerprint is not None:
-        yield f"  fingerprint stored in column {source.columns.fingerprint}", source.stored
-    if len(source.alone):
-        yield "  without a near sketch: text not read", len(source.alone)
     yield "clusters", sink.clusters
     yield "  rows in them", sink.members
     yield "rows that could be dropped", sink.droppable

@@ -8,7 +8,7 @@ from simsql.errors import UsageError
 from simsql.fingerprint import (
     Recipe,
     simhash,
-    simhash_items_with_tokens,
+    simhash_items_with_sketches,
     simhash_many,
     simhash_parts,
     sketch,
@@ -105,7 +105,7 @@ def compute_many(
         return
     recipe = sources.recipe or other.recipe
     assert recipe is not None  # noqa: S101 - one of the two has one
-    for _, fingerprints, _, sketches in simhash_items_with_tokens(((None, text) for text in texts), recipe):
+    for _, fingerprints, sketches in simhash_items_with_sketches(((None, text) for text in texts), recipe):
         both = fingerprints.tolist(), sketches.tolist()
         yield from zip(*(both[::-1] if sources.recipe is None else both), strict=True)
 

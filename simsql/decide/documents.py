@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
+U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 Similarities = NDArray[np.float64]

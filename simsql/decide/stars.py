@@ -44,13 +44,16 @@ class Stars(NamedTuple):
     """A node that is kept. Nodes with the same representative are a cluster."""
 
 
-def centrality(nodes: int, pairs: SimilarPairs, drop: float) -> NDArray[np.int64]:
+def centrality(
+    nodes: int, pairs: SimilarPairs, drop: float, others: NDArray[np.float64] | None = None
+) -> NDArray[np.int64]:
     """Return the sum of the similarities of each node to the nodes that are at least `drop` similar to it.
 
-    The unit is 2 ** -32. The sums do not depend on the order of the pairs.
+    `others` is the sum of those that are not among the pairs. The unit is 2 ** -32. The sums do not depend on the
+    order of the pairs.
     """
     pairs = pairs.at_least(drop)
-    sums = np.zeros(nodes, dtype=np.int64)
+    sums = np.zeros(nodes, dtype=np.int64) if others is None else np.rint(others * _UNIT).astype(np.int64)
     parts = np.rint(pairs.similarity * _UNIT).astype(np.int64)
     np.add.at(sums, pairs.left, parts)
     np.add.at(sums, pairs.right, parts)

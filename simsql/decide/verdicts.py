@@ -3,12 +3,12 @@
 Protected documents are never dropped. Several with the same words are all kept.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from simsql.decide.documents import I64, NONE, Documents, Nodes, Similarities
+from simsql.decide.documents import I64, NONE, Documents, Flags, Nodes, Similarities
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs, centrality, choose_stars
 
@@ -27,10 +27,22 @@ class Verdicts(NamedTuple):
     """Number of the cluster, from 1, the largest first; 0 for documents in none."""
 
 
+class Crowds(Protocol):
+    """Nodes that have too many neighbours to list."""
+
+    @property
+    def similar(self) -> Similarities:
+        """An estimate of the sum of the similarities of each node to those that are not in the listed pairs."""
+
+    def find_pairs(self, order: I64, pairs: SimilarPairs, drop: float, protected: Flags) -> Iterator[SimilarPairs]:
+        """Yield the other pairs that matter, given the `order` and the limits of `choose_stars`."""
+
+
 def decide(
     documents: Documents,
     nodes: Nodes,
     pairs: SimilarPairs,
+    crowds: Crowds | None,
     rules: Rules,
     criterion: I64,
     order_by_name: Callable[[I64], I64],
@@ -55,9 +67,12 @@ def decide(
     compared = node != NONE
     protected = nodes.of_documents(documents.protected)
     best = _best_documents(documents, nodes, criterion, order_by_name)
-    central = centrality(nodes.total, pairs, rules.drop)
+    central = centrality(nodes.total, pairs, rules.drop, crowds.similar if crowds else None)
     # Equals stay in the order of their digests.
     order = np.lexsort([-documents.characters[best], -central, -criterion[best], ~protected])
+    if crowds:
+        found = [pairs, *crowds.find_pairs(order, pairs, rules.drop, protected)]
+        pairs = SimilarPairs(*map(np.concatenate, zip(*found, strict=True)))
     limits = {"similarity": rules.similarity, "drop": rules.drop}
     stars = choose_stars(order, pairs, **limits, protected=protected, to_archive=rules.to_archive)
     kept = np.where(compared & ~documents.protected, best[stars.kept[node]], itself)

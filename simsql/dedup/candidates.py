@@ -1,11 +1,10 @@
-"""Find similar documents: pairs with near fingerprints, then with near sketches, whose texts are then compared.
+"""Compare candidates, and find those of documents that are not compared as texts: by their fingerprints.
 
 Candidates are never stored as a whole: those that have nothing in common grow with the square of the collection.
-They are listed in portions, filtered by their sketches at once, and compared in portions. Only those that are
-similar stay in memory.
+They are listed in portions, and compared in portions. Only those that are similar stay in memory.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,18 +12,19 @@ import numpy as np
 from simsql.arrays.positions import consecutive, portions
 from simsql.decide.documents import I64, U64, Flags, Similarities
 from simsql.decide.stars import SimilarPairs
-from simsql.documents import Report
 from simsql.errors import SimsqlError
-from simsql.fingerprint import compare_pairs, documents_of, pairs_of, sketch_distance
+from simsql.fingerprint import compare_pairs, documents_of, pairs_of
 from simsql.hamming import find_matches, find_pairs
 
-# Candidates that are compared together, eight bytes each: many, so that documents of crowds are seldom read again,
-# and so that the processes which list them do not wait.
+# Candidates that are compared together, eight bytes each: many, so that documents are seldom read again.
 _TOGETHER = 1 << 26
-# 100 million pairs take 2.4 GB, and a few times that until all is decided.
-_PAIRS_AT_MOST = 100_000_000
 # Candidates that are listed at a time, or those of one document.
 _LISTED = 1 << 18
+# They take 6.4 GB, and a few times that until all is decided.
+_PAIRS_AT_MOST = 400_000_000
+
+Candidates = Iterator[tuple[I64, I64]]
+"""Pairs of nodes, each once, a bounded number at a time."""
 
 
 class Tokens(NamedTuple):
@@ -37,70 +37,37 @@ class Tokens(NamedTuple):
     pictures: bool = False
     """Whether they are of pictures."""
 
+    def compare(self, candidates: Candidates) -> Iterator[tuple[I64, I64, Similarities]]:
+        """Yield the similarities of pairs."""
+        for pairs in _together(candidates):
+            yield from compare_pairs(self.counts, self.read, pairs, pictures=self.pictures)
 
-def find_similar(
-    fingerprints: U64,
-    sketches: U64,
-    tokens: Tokens | None,
-    distance: int,
+
+def choose_similar(
+    compared: Iterable[tuple[I64, I64, Similarities]],
     similarity: float,
-    *,
-    new: Flags | None = None,
-    workers: int | None = None,
-    report: Report | None = None,
+    report: Callable[[int], object] | None = None,
 ) -> SimilarPairs:
-    """Return all pairs of nodes within `distance` bits that are at least `similarity` alike, in any order.
+    """Return the pairs that are at least `similarity` alike, in any order.
 
-    `fingerprints` and `sketches` have those of each node. With `tokens`, at least one for each node, the
-    similarity is that of the texts, and nodes can share a fingerprint; pairs whose sketches differ in more than
-    `sketch_distance(similarity)` bits are not compared. Without, it is the share of bits that agree. With `new`,
-    only pairs with at least one new node are found, and the search takes time for the new nodes. `workers` is the
-    number of processes of a search in all nodes, by default as many as pay. `report` gets the number of pairs that
-    have been compared. Raises SimsqlError if more than 100 million pairs are similar.
+    `report` gets the number of pairs of each portion. Raises SimsqlError for more than 400 million pairs, which
+    only fingerprints and pictures have: those of texts come from buckets.
     """
-    filtered = (sketches, sketch_distance(similarity)) if tokens else None
-    candidates = _candidates(fingerprints, new, distance, workers, filtered)
     found = [(np.zeros(0, dtype=np.uint64), np.zeros(0))]  # 16 bytes for each pair
-    compared = size = 0
-    for left, right, alike in _compare(candidates, fingerprints, tokens):
+    size = 0
+    for left, right, alike in compared:
         (chosen,) = np.nonzero(alike >= similarity)
         found.append((pairs_of(left[chosen], right[chosen]), alike[chosen]))
-        compared += len(left)
-        size += len(chosen)
-        if size > _PAIRS_AT_MOST:
+        if report:
+            report(len(left))
+        if (size := size + len(chosen)) > _PAIRS_AT_MOST:
             raise SimsqlError(
                 f"there are more than {_PAIRS_AT_MOST:,} pairs of similar documents: group fewer documents at a"
                 " time, or choose a lower distance or a higher similarity"
             )
-        if report:
-            report(compared)
     pairs, similarities = map(np.concatenate, zip(*found, strict=True))
     del found
     return SimilarPairs(*documents_of(pairs), similarities)
-
-
-def find_candidates(
-    fingerprints: U64, sketches: U64, distance: int, similarity: float, workers: int | None = None
-) -> Flags:
-    """Return which documents have to be compared with others, as `find_similar` does, and maybe a few more."""
-    values, position, sizes = np.unique(fingerprints, return_inverse=True, return_counts=True)
-    chosen: Flags = sizes > 1
-    filtered = (sketches, sketch_distance(similarity))
-    for pairs in find_pairs(fingerprints, distance, sketches=filtered, workers=workers, batches=True):
-        chosen[np.searchsorted(values, pairs.reshape(-1))] = True
-    return chosen[position]
-
-
-def _compare(
-    candidates: Iterator[tuple[I64, I64]], fingerprints: U64, tokens: Tokens | None
-) -> Iterator[tuple[I64, I64, Similarities]]:
-    """Yield the similarities of pairs."""
-    if tokens is None:
-        for left, right in candidates:
-            yield left, right, 1 - np.bitwise_count(fingerprints[left] ^ fingerprints[right]) / 64
-        return
-    for pairs in _together(candidates):
-        yield from compare_pairs(tokens.counts, tokens.read, pairs, pictures=tokens.pictures)
 
 
 def _together(candidates: Iterator[tuple[I64, I64]]) -> Iterator[U64]:
@@ -127,34 +94,23 @@ class _Group:
         self.values, self.first, self.size = np.unique(self.fingerprint, return_index=True, return_counts=True)
 
 
-def _candidates(
-    fingerprints: U64,
-    new: Flags | None,
-    distance: int,
-    workers: int | None,
-    sketches: tuple[U64, int] | None = None,
-) -> Iterator[tuple[I64, I64]]:
-    """Yield the pairs of nodes within the distance, each once, a bounded number at a time.
-
-    With `new`, at least one of them is new. `sketches` are those of the nodes, and the largest number of bits in
-    which those of a pair may differ.
-    """
+def near_pairs(
+    fingerprints: U64, distance: int, new: Flags | None = None, workers: int | None = None
+) -> Candidates:
+    """Yield the pairs of nodes within the distance. With `new`, at least one of them is new."""
     is_new = np.ones(len(fingerprints), dtype=bool) if new is None else new
     group, old = (_Group(fingerprints, np.flatnonzero(chosen)) for chosen in (is_new, ~is_new))
-    own = sketches and (sketches[0][group.node], sketches[1])
-    for pairs in find_pairs(group.fingerprint, distance, sketches=own, workers=workers, batches=True):
-        yield from _expand(group, pairs[:, 0], group, pairs[:, 1], sketches)
+    for pairs in find_pairs(group.values, distance, workers=workers, batches=True):
+        yield from _expand(group, pairs[:, 0], group, pairs[:, 1])
     several = group.values[group.size > 1]
-    yield from _expand(group, several, group, several, sketches)
+    yield from _expand(group, several, group, several)
     if len(old.values):
         for queries, found, _ in find_matches(group.values, [old.values], distance):
-            yield from _expand(group, queries, old, found, sketches)
+            yield from _expand(group, queries, old, found)
 
 
-def _expand(
-    one: _Group, left: U64, other: _Group, right: U64, sketches: tuple[U64, int] | None
-) -> Iterator[tuple[I64, I64]]:
-    """Yield pairs of nodes with near sketches, given pairs of values: of two groups, or ordered ones of one."""
+def _expand(one: _Group, left: U64, other: _Group, right: U64) -> Candidates:
+    """Yield pairs of nodes, given pairs of values: of two groups, or ordered ones of one."""
     ones, others = np.searchsorted(one.values, left), np.searchsorted(other.values, right)
     for values in portions(one.size[ones] * other.size[others], _LISTED):
         sizes = one.size[ones[values]]
@@ -164,8 +120,4 @@ def _expand(
             lengths, starts = lengths - np.maximum(0, node + 1 - starts), np.maximum(starts, node + 1)
         for some in portions(lengths, _LISTED):
             a = one.node[np.repeat(node[some], lengths[some])]
-            b = other.node[consecutive(starts[some], lengths[some])]
-            if sketches is not None:
-                near = np.bitwise_count(sketches[0][a] ^ sketches[0][b]) <= sketches[1]
-                a, b = a[near], b[near]
-            yield a, b
+            yield a, other.node[consecutive(starts[some], lengths[some])]

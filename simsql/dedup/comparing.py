@@ -2,25 +2,18 @@
 
 import numpy as np
 
-from simsql.decide.documents import I64, NONE, U64, Documents, Similarities, group_nodes
+from simsql.decide.documents import I64, NONE, Documents, Flags, Similarities, group_nodes
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs
 from simsql.decide.verdicts import Verdicts, decide
-from simsql.dedup.candidates import Tokens, find_similar
+from simsql.dedup.bands import Buckets, Described
+from simsql.dedup.candidates import Tokens, choose_similar, near_pairs
 from simsql.dedup.corpus import Corpus
+from simsql.dedup.crowds import Crowds
 from simsql.documents import Report
 from simsql.documents.spool import TokenSpool
-from simsql.fingerprint import compare_documents
-
-
-def spread_scopes(fingerprints: U64, scope: I64) -> U64:
-    """Return fingerprints that keep their distances within a scope and are as far apart as random ones across.
-
-    So one search serves any number of scopes of any sizes, even if they all hold the same texts.
-    """
-    shift = np.random.default_rng(0).integers(0, 1 << 64, scope.max(initial=0) + 1, dtype=np.uint64)
-    found: U64 = fingerprints ^ shift[scope]
-    return found
+from simsql.fingerprint import compare_documents, compare_pairs, pairs_of
+from simsql.fingerprint.hashes import mix
 
 
 class Comparison:
@@ -49,11 +42,21 @@ class Comparison:
         self._scope = None if corpus.scope is None else corpus.scope[example]
         self._workers = workers
         self._report = report
+        self._compared = 0
 
-    def decide(self, pairs: SimilarPairs) -> Verdicts:
-        """Return the decisions, given all pairs, with all similarities: see `simsql.decide.verdicts.decide`."""
-        corpus = self.corpus
-        verdicts = decide(self.documents, self.nodes, pairs, self.rules, corpus.criterion, corpus.order_by_name)
+    def decide(self) -> Verdicts:
+        """Return the decisions, with all similarities: see `simsql.decide.verdicts.decide`."""
+        corpus, rules = self.corpus, self.rules
+        # With an archive of protected documents, only pairs that are not inside it.
+        new = ~self.nodes.of_documents(self.documents.protected) if rules.to_archive else None
+        crowds = None
+        if not rules.checks_texts or corpus.pictures:
+            pairs = self._find_near(new)
+        else:
+            buckets = Buckets(self._described(), rules.distance, rules.similarity, new)
+            pairs = choose_similar(self._tokens.compare(buckets.pairs()), rules.similarity, self._count)
+            crowds = Crowds(buckets, self._compare_similar)
+        verdicts = decide(self.documents, self.nodes, pairs, crowds, rules, corpus.criterion, corpus.order_by_name)
         # Representatives need not be near enough to be compared.
         node = self.nodes.of_document
         for target, similarity in (
@@ -66,21 +69,38 @@ class Comparison:
                 similarity[missing] = self.compare(left, node[target[missing[first]]])[inverse]
         return verdicts
 
-    def find_pairs(self) -> SimilarPairs:
-        """Return all pairs of similar nodes or, with an archive of protected documents, those not inside it."""
-        new = ~self.nodes.of_documents(self.documents.protected) if self.rules.to_archive else None
-        fingerprints = self.nodes.fingerprint
-        found = find_similar(
-            fingerprints if self._scope is None else spread_scopes(fingerprints, self._scope),
-            self.corpus.features.sketch[self.nodes.example],
-            self._tokens if self.rules.checks_texts else None,
-            self.rules.distance,
-            self.rules.similarity,
-            new=new,
-            workers=self._workers,
-            report=self._report,
+    def _described(self) -> Described:
+        """Return what finds the candidates among the nodes; scopes have no keys in common, but by chance."""
+        found, example = self.corpus.features, self.nodes.example
+        bands = found.bands[example]
+        if self._scope is not None:
+            bands ^= mix(self._scope.astype(np.uint64)).astype(np.uint32)[:, None]
+        return Described(self.nodes.fingerprint, found.sketch[example], bands, self._scope)
+
+    def _find_near(self, new: Flags | None) -> SimilarPairs:
+        """Return the pairs with near fingerprints: of pictures those that are similar, otherwise all."""
+        fingerprints, scope = self.nodes.fingerprint, self._scope
+        if scope is not None:
+            # They keep their distances within a scope, and are as far apart as random ones across: so one search
+            # serves any number of scopes of any sizes, even if they all hold the same texts.
+            fingerprints = fingerprints ^ mix(scope.astype(np.uint64))
+        found = near_pairs(fingerprints, self.rules.distance, new, self._workers)
+        compared = (
+            self._tokens.compare(found)
+            if self.rules.checks_texts
+            else ((a, b, 1 - np.bitwise_count(fingerprints[a] ^ fingerprints[b]) / 64) for a, b in found)
         )
-        return found if self._scope is None else found.where(self._scope[found.left] == self._scope[found.right])
+        similar = choose_similar(compared, self.rules.similarity, self._count)
+        return similar if scope is None else similar.where(scope[similar.left] == scope[similar.right])
+
+    def _compare_similar(self, left: I64, right: I64) -> SimilarPairs:
+        counts, read, pictures = self._tokens
+        compared = compare_pairs(counts, read, pairs_of(left, right), pictures=pictures)
+        return choose_similar(compared, self.rules.similarity, self._count)
+
+    def _count(self, pairs: int) -> None:
+        self._compared += pairs
+        self._report(self._compared)
 
     def in_same_scope(self, document: int, other: int) -> bool:
         """Return whether two documents, given their positions, may be compared. Both must have a node."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from simsql.decide.documents import I64, U64, Flags
+from simsql.decide.documents import I64, U32, U64, Flags
 from simsql.documents import Stages
 from simsql.documents.spool import TokenSpool
 
@@ -58,6 +58,8 @@ class Features(NamedTuple):
     fingerprint: U64
     has_fingerprint: Flags
     sketch: U64
+    bands: U32
+    """The keys of its bands, a row for each text."""
     words: U64
     """The digests of the tokens: two numbers per text. The same sequence of tokens has the same."""
     token_start: I64

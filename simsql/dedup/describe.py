@@ -15,6 +15,7 @@ from simsql.documents.parts import Part
 from simsql.documents.spool import TextSpool, TokenSpool, digest_tokens
 from simsql.fingerprint import (
     Fingerprints,
+    Minima,
     Recipe,
     TokenLists,
     count_pixels,
@@ -79,14 +80,12 @@ def status_of(found: os.stat_result | None) -> tuple[int, ...]:
     return found.st_dev, found.st_ino % (1 << 63), found.st_size, modified, changed
 
 
-def features_of(
-    fingerprints: Fingerprints, tokens: TokenLists, sketches: Fingerprints, spool: TokenSpool
-) -> Features:
+def features_of(fingerprints: Fingerprints, tokens: TokenLists, minima: Minima, spool: TokenSpool) -> Features:
     """Return the columns of some texts, and add their tokens to the spool."""
     words = np.frombuffer(b"".join(digest_tokens(tokens)), ">u8").reshape(-1, 2).astype(np.uint64)
     has_fingerprint = ~np.ma.getmaskarray(fingerprints)
     starts = spool.add_tokens(tokens)
-    return Features(fingerprints.data, has_fingerprint, sketches.filled(0), words, starts, tokens.counts)
+    return Features(fingerprints.data, has_fingerprint, *minima, words, starts, tokens.counts)
 
 
 def without_tokens(fingerprints: Fingerprints) -> Features:
@@ -94,7 +93,7 @@ def without_tokens(fingerprints: Fingerprints) -> Features:
     none = np.zeros(len(fingerprints), dtype=np.int64)
     words = np.zeros((len(none), 2), dtype=np.uint64)
     has_fingerprint = ~np.ma.getmaskarray(fingerprints)
-    return Features(fingerprints.data, has_fingerprint, none.astype(np.uint64), words, none, none)
+    return Features(fingerprints.data, has_fingerprint, *Minima.none(len(none)), words, none, none)
 
 
 class Describer:
@@ -115,8 +114,8 @@ class Describer:
             for _, fingerprints in simhash_items(items, self._recipe):
                 yield without_tokens(fingerprints)
             return
-        for _, fingerprints, tokens, sketches in simhash_items_with_tokens(items, self._recipe):
-            yield features_of(fingerprints, tokens, sketches, self._tokens)
+        for _, fingerprints, tokens, minima in simhash_items_with_tokens(items, self._recipe):
+            yield features_of(fingerprints, tokens, minima, self._tokens)
 
 
 class _Documents:

@@ -49,12 +49,12 @@ def describe(documents: pa.RecordBatch) -> pa.RecordBatch:
     positions: list[int] = []
     digests: list[bytes] = []
     numbers = [np.zeros((2, 0), dtype=np.uint64)]
-    for some, fingerprints, tokens, sketches in simhash_items_with_tokens(items):
+    for some, fingerprints, tokens, minima in simhash_items_with_tokens(items):
         (chosen,) = np.nonzero(tokens.counts)
         digests_here = list(digest_tokens(tokens))
         positions += [some[position] for position in chosen]
         digests += [digests_here[position] for position in chosen]
-        numbers.append(np.stack([fingerprints.data[chosen], sketches.data[chosen]]))
+        numbers.append(np.stack([fingerprints.data[chosen], minima.sketches[chosen]]))
     columns = [
         documents["id"].take(pa.array(positions, pa.int64())),
         pa.array(digests, pa.binary()),
@@ -145,7 +145,7 @@ def decide_components(documents: pa.Table, pairs: pa.Table, rules: Rules) -> pa.
     )
     similar = SimilarPairs(left, right, pairs["similarity"].to_numpy())
     preferred = criterion(rules, np.arange(total), characters, none)
-    verdicts = decide(table, nodes, similar, rules, preferred, np.sort)
+    verdicts = decide(table, nodes, similar, None, rules, preferred, np.sort)
     id_ = documents["id"].combine_chunks()
     cluster = pa.array(verdicts.representative, mask=verdicts.cluster == 0)
     columns = [id_, id_.take(pa.array(verdicts.kept)), id_.take(cluster), pa.array(verdicts.kept_similarity)]

@@ -73,9 +73,7 @@ def run_job(
         corpus = source.read(tokens, stages)
         with stages.stage("check texts" if rules.checks_texts else "compare fingerprints") as report:
             comparison = Comparison(corpus, tokens, rules, workers=workers, report=report)
-            pairs = comparison.find_pairs()
-        with stages.stage("find clusters"):
-            decisions = Decisions(source, comparison, comparison.decide(pairs))
+            decisions = Decisions(source, comparison, comparison.decide())
         if explain:
             return Outcome(source, sink, explain_pair(decisions, explain, main_content=main_content))
         sink.write(decisions, stages, files)

@@ -30,7 +30,6 @@ from simsql.fingerprint.documents import simhash_batches as simhash_batches
 from simsql.fingerprint.documents import simhash_items as simhash_items
 from simsql.fingerprint.documents import simhash_items_with_sketches as simhash_items_with_sketches
 from simsql.fingerprint.documents import simhash_items_with_tokens as simhash_items_with_tokens
-from simsql.fingerprint.documents import tokens_of_items as tokens_of_items
 from simsql.fingerprint.features import IdfTable as IdfTable
 from simsql.fingerprint.hashes import GOLDEN as GOLDEN
 from simsql.fingerprint.hashes import mix as mix
@@ -50,10 +49,12 @@ from simsql.fingerprint.pictures import spell_picture as spell_picture
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, KNOWN_RECIPES, Pattern, Recipe, Tokenizer
 from simsql.fingerprint.recipe import check_recipe as check_recipe
 from simsql.fingerprint.recipe_file import read_recipe, write_recipe
+from simsql.fingerprint.sketches import BANDS as BANDS
 from simsql.fingerprint.sketches import SKETCH_ID as SKETCH_ID
+from simsql.fingerprint.sketches import Minima as Minima
 from simsql.fingerprint.sketches import estimate_similarity, sketch, sketch_many
+from simsql.fingerprint.sketches import minima_of_tokens as minima_of_tokens
 from simsql.fingerprint.sketches import sketch_distance as sketch_distance
-from simsql.fingerprint.sketches import sketches_of_tokens as sketches_of_tokens
 from simsql.fingerprint.utf8 import TokenLists as TokenLists
 from simsql.fingerprint.vote import Fingerprints as Fingerprints
 from simsql.fingerprint.vote import majority, simhash_features

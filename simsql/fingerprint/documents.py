@@ -23,7 +23,7 @@ from simsql.fingerprint.features import Features, IdfTable, count_features, iter
 from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.pictures import read_pictures
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, WordNumber, check_recipe
-from simsql.fingerprint.sketches import sketches_of_tokens
+from simsql.fingerprint.sketches import Minima, minima_of_tokens
 from simsql.fingerprint.tokens import hash_tokens, iter_token_hashes
 from simsql.fingerprint.utf8 import TokenLists
 from simsql.fingerprint.vote import Fingerprints, Outcome, Tally, fingerprints_of
@@ -180,8 +180,8 @@ def simhash_items(
 
 def simhash_items_with_tokens(
     items: Iterable[tuple[Item, str]], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
-) -> Iterator[tuple[list[Item], Fingerprints, TokenLists, Fingerprints]]:
-    """Yield the batches of `simhash_items`, the hashes of the tokens that `similarity` compares, and the sketches.
+) -> Iterator[tuple[list[Item], Fingerprints, TokenLists, Minima]]:
+    """Yield the batches of `simhash_items`, the hashes of the tokens that `similarity` compares, and the minima.
 
     The tokens are the words of the default recipe, whatever `recipe` is, and take eight bytes each. If `recipe`
     has the same words, as most do, each text is split into words once.
@@ -189,10 +189,10 @@ def simhash_items_with_tokens(
     waiting: deque[Item] = deque()
     work = partial(_fingerprint_with_tokens, recipe=recipe)
     texts = _texts_of(items, waiting)
-    for values, empty, hashes, counts, sketches in map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS):
+    for found in map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS):
+        values, empty, hashes, counts, *minima = found
         rows = [waiting.popleft() for _ in range(len(values))]
-        of_rows = np.ma.MaskedArray(sketches, mask=counts == 0)
-        yield rows, np.ma.MaskedArray(values, mask=empty), TokenLists(hashes, counts), of_rows
+        yield rows, np.ma.MaskedArray(values, mask=empty), TokenLists(hashes, counts), Minima(*minima)
 
 
 def simhash_items_with_sketches(
@@ -204,17 +204,6 @@ def simhash_items_with_sketches(
     for values, empty, sketches, no_words in map_batches(work, _texts_of(items, waiting), workers):
         rows = [waiting.popleft() for _ in range(len(values))]
         yield rows, np.ma.MaskedArray(values, mask=empty), np.ma.MaskedArray(sketches, mask=no_words)
-
-
-def tokens_of_items(
-    items: Iterable[tuple[Item, str]], workers: int | None = None
-) -> Iterator[tuple[list[Item], TokenLists]]:
-    """Yield batches of items, in their order, with the hashes of their tokens, as `simhash_items_with_tokens`."""
-    waiting: deque[Item] = deque()
-    texts = _texts_of(items, waiting)
-    work = partial(hash_tokens, kind="words")
-    for hashes, counts in map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS):
-        yield [waiting.popleft() for _ in range(len(counts))], TokenLists(hashes, counts)
 
 
 def _texts_of(items: Iterable[tuple[Item, str]], waiting: deque[Item]) -> Iterator[str]:
@@ -237,7 +226,7 @@ def _fingerprint_with_tokens(texts: list[str], recipe: Recipe) -> Arrays:
     check_recipe(recipe)
     if recipe.of_pictures:
         outcome, found = read_pictures(texts)
-        return *outcome, *found, np.zeros(len(texts), dtype=np.uint64)
+        return *outcome, *found, *Minima.none(len(texts))
     if len(texts) == 1 and len(texts[0]) > _LONG and has_plain_words(recipe):
         pieces: list[U64] = []
         tally = Tally(recipe)
@@ -252,11 +241,11 @@ def _fingerprint_with_tokens(texts: list[str], recipe: Recipe) -> Arrays:
         outcome = fingerprints_of(features_of_tokens(own, recipe), recipe)
     else:
         found, outcome = hash_tokens(texts, "words"), _fingerprint(texts, recipe)
-    return *outcome, *found, sketches_of_tokens(found).data
+    return *outcome, *found, *minima_of_tokens(found)
 
 
 def _fingerprint_with_sketches(texts: list[str], recipe: Recipe) -> Arrays:
-    values, empty, _, counts, sketches = _fingerprint_with_tokens(texts, recipe)
+    values, empty, _, counts, sketches, _ = _fingerprint_with_tokens(texts, recipe)
     return values, empty, sketches, counts == 0
 
 

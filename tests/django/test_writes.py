@@ -284,8 +284,8 @@ def test_a_sketch_follows_the_text_beside_its_fingerprint(write, monkeypatch):
     """Whichever of the two is computed first, the text is split once for both."""
     monkeypatch.setitem(globals(), "Article", Page)
     splits = []
-    both = sources.simhash_items_with_tokens
-    monkeypatch.setattr(sources, "simhash_items_with_tokens", lambda *them: splits.append(1) or both(*them))
+    both = sources.simhash_items_with_sketches
+    monkeypatch.setattr(sources, "simhash_items_with_sketches", lambda *them: splits.append(1) or both(*them))
     monkeypatch.setattr(sources.Sources, "compute", None)
     page = Page.objects.create(body=ZEN)
     for count, text in enumerate((ZEN, OTHER), 1):

@@ -77,8 +77,8 @@ def test_rows_are_ranked_by_the_estimate(session):
 
 def test_a_text_is_split_once_for_both_columns(session, monkeypatch):
     splits = []
-    both = sources.simhash_items_with_tokens
-    monkeypatch.setattr(sources, "simhash_items_with_tokens", lambda *them: splits.append(1) or both(*them))
+    both = sources.simhash_items_with_sketches
+    monkeypatch.setattr(sources, "simhash_items_with_sketches", lambda *them: splits.append(1) or both(*them))
     session.add_all([Article(id=20, content=TEXT), Article(id=21, content="other words")])
     session.flush()
     assert splits == [1]

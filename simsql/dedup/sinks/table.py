@@ -222,17 +222,15 @@ class TableSink:
         _, comparison, verdicts = decisions
         source, fingerprint = self._source, comparison.documents.fingerprint
         (chosen,) = np.nonzero(comparison.corpus.features.has_fingerprint)
-        kept, alone = verdicts.kept[chosen], source.alone
-        one, none = np.ones(len(alone)), np.zeros(len(alone), dtype=np.int64)
-        columns = (
-            (source.place[chosen], alone),
-            (source.place[kept], alone),
-            (source.place[verdicts.representative[chosen]], alone),
-            (np.bitwise_count(fingerprint[chosen] ^ fingerprint[kept]).astype(np.int64), none),
-            (verdicts.kept_similarity[chosen], one),
-            (kept != chosen, none.astype(bool)),
+        kept = verdicts.kept[chosen]
+        return RowVerdicts(
+            source.place[chosen],
+            source.place[kept],
+            source.place[verdicts.representative[chosen]],
+            np.bitwise_count(fingerprint[chosen] ^ fingerprint[kept]).astype(np.int64),
+            verdicts.kept_similarity[chosen],
+            kept != chosen,
         )
-        return RowVerdicts._make(map(np.concatenate, columns))
 
     def _write_report(self, page: Any, decisions: Decisions, texts: TextSpool) -> None:
         """Write the report. The texts of clusters are read again, as the same snapshot shows them."""

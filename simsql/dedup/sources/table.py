@@ -61,8 +61,7 @@ _KEY = """
      LIMIT 1
 """
 _COLUMN = """
-    SELECT y.typcategory OPERATOR(pg_catalog.=) 'S', pg_catalog.format_type(a.atttypid, a.atttypmod),
-           pg_catalog.col_description(a.attrelid, a.attnum)
+    SELECT y.typcategory OPERATOR(pg_catalog.=) 'S', pg_catalog.format_type(a.atttypid, a.atttypmod)
       FROM pg_catalog.pg_attribute AS a
       JOIN pg_catalog.pg_type AS y ON y.oid OPERATOR(pg_catalog.=) a.atttypid
      WHERE a.attrelid OPERATOR(pg_catalog.=) %s AND a.attname OPERATOR(pg_catalog.=) %s
@@ -81,25 +80,17 @@ _SCOPE = """
      ORDER BY r.id
      LIMIT 1
 """
-_NO_NUMBER = sql.SQL("CAST(NULL AS pg_catalog.int8)")
 _GUARD = sql.SQL("NOT EXISTS (SELECT FROM {rows_of} AS g TABLESAMPLE pg_catalog.system (0) WHERE false)")
-_KEY_AT = (
-    "SELECT {keys} FROM {rows_of} AS {t} WHERE {guard} AND {t}.tableoid OPERATOR(pg_catalog.=) {part}"
-    " AND {t}.ctid OPERATOR(pg_catalog.=) {place}"
-)
 _ORDER = (
     "SELECT {t}.tableoid, {t}.ctid, {rank}, {scope} FROM {rows_of} AS {t} WHERE {guard} AND ({where})"
     " ORDER BY {keys}"
 )
 _READ = (
-    "SELECT {t}.tableoid, {t}.ctid, {content}, {t}.{text} IS NULL, {fingerprint}, {sketch} FROM {rows_of} AS {t}"
-    " WHERE {guard} AND {in_scope} AND ({where})"
+    "SELECT {t}.tableoid, {t}.ctid, {t}.{text} FROM {rows_of} AS {t} WHERE {guard} AND {in_scope} AND ({where})"
 )
-# A text whose row has both numbers is read only if it is wanted.
-_MISSING = "CASE WHEN {fingerprint} IS NULL OR {sketch} IS NULL THEN {t}.{text} END"
 _WANTED = "CREATE TEMPORARY TABLE {wanted} (part pg_catalog.oid, place pg_catalog.tid) ON COMMIT DROP"
 _READ_WANTED = (
-    "SELECT {t}.tableoid, {t}.ctid, {t}.{text}{more} FROM {rows_of} AS {t}"
+    "SELECT {t}.tableoid, {t}.ctid, {t}.{text}, {label} FROM {rows_of} AS {t}"
     " WHERE {guard} AND EXISTS (SELECT FROM {wanted} AS w"
     " WHERE w.place OPERATOR(pg_catalog.=) {t}.ctid AND w.part OPERATOR(pg_catalog.=) {t}.tableoid)"
 )
@@ -134,8 +125,6 @@ class TableOptions:
     """Decide only about rows that meet this condition, an expression in SQL."""
     all_scopes: bool = False
     """Compare all rows, even if a simhash index of the table has a scope."""
-    sketch_column: str | None = None
-    """The column with the sketches of the texts; by default `sketch`, if there is one."""
     replace: bool = False
     """Replace the table of decisions that an earlier run has created."""
     rules: Rules = field(default_factory=Rules)
@@ -172,12 +161,7 @@ class Row(NamedTuple):
 
     place: int
     """The place of its version: the number of its partition, its page (32 bits), its position there (16 bits)."""
-    stored: int | None
-    """The fingerprint that the table has for the text, a bigint."""
-    sketch: int | None
-    """The sketch that the table has for the text, a bigint."""
     characters: int
-    """0 if the text was not read."""
 
 
 class FoundColumn(NamedTuple):
@@ -186,7 +170,6 @@ class FoundColumn(NamedTuple):
     is_text: bool
     type: str
     """As in SQL."""
-    comment: str | None
 
 
 class KeyOrder(NamedTuple):
@@ -268,39 +251,26 @@ class SourceTable:
         order = np.argsort(place)
         return KeyOrder(place[order], order, by_value[order], scope[order])
 
-    def name_row(self, part: int, tid: str) -> str:
-        """Return words for the row at a place, with its key as PostgreSQL prints it."""
-        keys = self.key_columns(self._found.relation)
-        at = {"part": sql.Literal(part), "place": sql.Literal(tid)}
-        values, *_ = (
-            *self._copy(self.compose(_KEY_AT, keys=keys, **at)),
-            (),
-        )  # nothing if row-level security hides it
-        named = (f"{key} {printable(value)}" for key, value in zip(self.keys, values, strict=False))
-        return f"the row with {', '.join(named)}"
-
-    def rows(
-        self, fingerprint_column: str | None, sketch_column: str | None
-    ) -> Iterator[tuple[Row, str | None] | None]:
+    def rows(self) -> Iterator[tuple[Row, str] | None]:
         """Yield each row of a scope with its text, or None for a row whose text is null.
 
-        Few of them are in memory at a time. With a column of sketches, the text is None if the row has a
-        fingerprint and a sketch.
+        Few of them are in memory at a time.
         """
-        fingerprint, sketch = self.number(fingerprint_column), self.number(sketch_column)
-        content = self.compose(_MISSING if sketch_column else "{t}.{text}", fingerprint=fingerprint, sketch=sketch)
-        read = self.compose(_READ, content=content, fingerprint=fingerprint, sketch=sketch)
-        for part, tid, text, without, number, other in self._fetch("simsql_rows", read):
-            yield None if without else (Row(self._place(part, tid), number, other, len(text or "")), text)
-
-    def texts(self, places: I64) -> Iterator[tuple[int, str]]:
-        """Yield the places and texts of the rows at these places, in any order."""
-        for part, tid, text in self._fetch("simsql_texts", self._choose(places, sql.SQL(""))):
-            yield self._place(part, tid), text
+        for part, tid, text in self._fetch("simsql_rows", self.compose(_READ)):
+            yield None if text is None else (Row(self._place(part, tid), len(text)), text)
 
     def labelled_texts(self, places: I64) -> Iterator[tuple[int, str, str]]:
         """Yield the places, texts and labels of the rows at these places, in any order."""
-        for part, tid, text, label in self._copy(self._choose(places, sql.SQL(", ") + self._label)):
+        self._chosen += 1
+        wanted = sql.Identifier("pg_temp", f"simsql_wanted_{self._chosen}")
+        self.raw.execute(self.compose(_WANTED, wanted=wanted))
+        with (
+            self.raw.cursor() as cursor,
+            cursor.copy(self.compose("COPY {wanted} FROM STDIN", wanted=wanted)) as copy,
+        ):
+            copy.write("".join(f"{place}\n" for place in self.spell(places)))
+        self.raw.execute(self.compose("ANALYZE {wanted}", wanted=wanted))
+        for part, tid, text, label in self._copy(self.compose(_READ_WANTED, wanted=wanted, label=self._label)):
             yield self._place(int(part), tid), text, label
 
     def find(self, labels: Sequence[str]) -> dict[str, int]:
@@ -321,19 +291,6 @@ class SourceTable:
                     f" SELECT {form} prints it"
                 )
         return {label: place for label, (place,) in found.items()}
-
-    def _choose(self, places: I64, more: sql.Composable) -> sql.Composed:
-        """Return the query of the texts at these places, and `more` columns."""
-        self._chosen += 1
-        wanted = sql.Identifier("pg_temp", f"simsql_wanted_{self._chosen}")
-        self.raw.execute(self.compose(_WANTED, wanted=wanted))
-        with (
-            self.raw.cursor() as cursor,
-            cursor.copy(self.compose("COPY {wanted} FROM STDIN", wanted=wanted)) as copy,
-        ):
-            copy.write("".join(f"{place}\n" for place in self.spell(places)))
-        self.raw.execute(self.compose("ANALYZE {wanted}", wanted=wanted))
-        return self.compose(_READ_WANTED, wanted=wanted, more=more)
 
     def _copy(self, query: sql.Composed) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query, all values as PostgreSQL prints them."""
@@ -359,10 +316,6 @@ class SourceTable:
         """Return a statement about the table; `parts` are its other slots, names as strings."""
         named = {name: sql.Identifier(part) if isinstance(part, str) else part for name, part in parts.items()}
         return sql.SQL(statement).format(**self._parts, **named)
-
-    def number(self, column: str | None) -> sql.Composable:
-        """Return a column of bigints; without one, a null."""
-        return self.compose("{t}.{column}", column=column) if column else _NO_NUMBER
 
     def key_columns(self, of: str, prefix: str = "") -> sql.Composable:
         """Return the columns of the key, in the list of a SELECT."""
@@ -410,16 +363,12 @@ class SourceTable:
             ).rowcount
         )
 
-    def look_up(self, column: str) -> FoundColumn | None:
-        """Return a column, or None if there is none of this name."""
-        found = self.raw.execute(_COLUMN, [self.oid, column]).fetchone()
-        return None if found is None else FoundColumn(*found)
-
     def find_column(self, column: str) -> FoundColumn:
         """Return a column. Raises UsageError if there is none of this name."""
-        if found := self.look_up(column):
-            return found
-        raise UsageError(f"{self.name} has no column {column}")
+        found = self.raw.execute(_COLUMN, [self.oid, column]).fetchone()
+        if found is None:
+            raise UsageError(f"{self.name} has no column {column}")
+        return FoundColumn(*found)
 
     def can_read_registry(self) -> bool:
         """Return whether simsql is installed, and open to this role."""
