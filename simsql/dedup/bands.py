@@ -2,7 +2,8 @@
 
 A bucket has the texts with one key of a band. The pairs of most buckets are listed, a bounded number at a time. A
 large bucket is a crowd, such as the records of one template: it has too many pairs to list, so `crowds.py` takes
-them one kept text at a time.
+them one kept text at a time. Pairs of a crowd are listed, too, if they share a rare key besides: they are those of
+it which are most likely to be similar.
 """
 
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from simsql.fingerprint import BANDS, sketch_distance
 
 # Texts of a bucket whose pairs are all listed, unless there are too many pairs in all.
 _LISTED = 256
+# Texts of a bucket whose pairs are listed even if they share a crowd.
+_RARE = 16
 _PAIRS_AT_MOST = 1 << 29
 # Pairs that are looked at together: their arrays fit the cache.
 _TOGETHER = 1 << 18
@@ -59,20 +62,22 @@ class Buckets:
     def __init__(self, texts: Described, distance: int, similarity: float, new: Flags | None = None) -> None:
         self._texts, self.limits = texts, Limits(texts, distance, similarity)
         self._old = None if new is None else ~new
-        sizes = [np.unique(band, return_counts=True)[1] for band in texts.bands.T]
         self.listed = _LISTED
+        sizes = [self.sort(band)[2] for band in range(BANDS)]
         while self.listed > 2 and sum(_pairs_of(some, self.listed) for some in sizes) > _PAIRS_AT_MOST:
             self.listed //= 2
-        self.crowded = np.zeros(len(texts.sketches), dtype=np.uint32)
-        """For each text, a bit for each band in which its bucket is a crowd."""
+        # For each text, a bit for each band in which its bucket is a crowd, or rare.
+        self.crowded, self._rare = np.zeros((2, len(texts.sketches)), dtype=np.uint32)
+        for band in range(BANDS):
+            text, begins, sizes = self.sort(band)
+            for bits, chosen in ((self.crowded, sizes > self.listed), (self._rare, sizes <= _RARE)):
+                bits[text[consecutive(begins[chosen], sizes[chosen])]] |= np.uint32(1 << band)
 
     def pairs(self) -> Iterator[tuple[I64, I64]]:
         """Yield the candidates of the listed buckets, each once; with `new`, those with a new text or two."""
         for band in range(BANDS):
             text, begins, sizes = self.sort(band)
-            crowd = sizes > self.listed
-            self.crowded[text[consecutive(begins[crowd], sizes[crowd])]] |= np.uint32(1 << band)
-            begins, sizes = begins[~crowd], sizes[~crowd]
+            begins, sizes = begins[sizes <= self.listed], sizes[sizes <= self.listed]
             some = consecutive(begins, sizes)
             behind = np.repeat(begins + sizes, sizes) - some - 1
             if self._old is not None:
@@ -82,8 +87,24 @@ class Buckets:
                 right = text[consecutive(some[part] + 1, behind[part])]
                 near = self.limits.near(left, right)
                 left, right = left[near], right[near]
-                first = ~self._met(left, right, band)
+                shared, crowd, rare = self._shared(left, right)
+                lists = np.where(crowd != 0, rare, shared)
+                first = (lists & -lists) == np.uint32(1 << band)
                 yield left[first], right[first]
+
+    def first_crowd(self, left: I64, right: I64) -> I64:
+        """Return the first band in which pairs share a crowd; -1 without one, and if they are in `pairs`."""
+        _, crowd, rare = self._shared(left, right)
+        first = np.bitwise_count((crowd & -crowd) - np.uint32(1)).astype(np.int64)
+        return np.where((crowd != 0) & (rare == 0), first, -1)
+
+    def _shared(self, left: I64, right: I64) -> tuple[U32, U32, U32]:
+        """Return a bit for each band whose key pairs share, those of crowds, and those of rare keys."""
+        same = self._texts.bands[left] == self._texts.bands[right]
+        shared = np.zeros(len(left), dtype=np.uint32)
+        for band in range(BANDS):
+            shared |= same[:, band].astype(np.uint32) << np.uint32(band)
+        return shared, shared & self.crowded[left], shared & self._rare[left]
 
     def sort(self, band: int) -> tuple[I64, I64, I64]:
         """Return the texts that share a key in a band, bucket by bucket, and where these begin and their sizes."""
@@ -96,19 +117,6 @@ class Buckets:
         sizes = np.diff(begins, append=len(numbers))
         text = (numbers & np.uint64((1 << 31) - 1)).view(np.int64)
         return text, begins[sizes > 1], sizes[sizes > 1]
-
-    def first_shared(self, left: I64, right: I64) -> I64:
-        """Return the first band in which pairs share a crowd; -1 without one, and if they are in `pairs`."""
-        same = self._texts.bands[left] == self._texts.bands[right]
-        crowded = (self.crowded[left, None] >> np.arange(BANDS, dtype=np.uint32) & np.uint32(1)) != 0
-        return np.where(same.any(axis=1) & ~(same & ~crowded).any(axis=1), same.argmax(axis=1), -1)
-
-    def _met(self, left: I64, right: I64, band: int) -> Flags:
-        """Return which pairs have been listed in an earlier band."""
-        same = self._texts.bands[left, :band] == self._texts.bands[right, :band]
-        crowded = (self.crowded[left, None] >> np.arange(band, dtype=np.uint32) & np.uint32(1)) != 0
-        met: Flags = (same & ~crowded).any(axis=1)
-        return met
 
 
 def _pairs_of(sizes: I64, listed: int) -> int:

@@ -71,6 +71,7 @@ class Crowds:
         self._compared = np.zeros_like(order)
         near = pairs.at_least(drop)
         starts, ends = (np.concatenate(sides) for sides in ((near.left, near.right), (near.right, near.left)))
+        starts, ends = starts[~protected[ends]], ends[~protected[ends]]
         by_start = np.argsort(starts, kind="stable")
         neighbours, bounds = ends[by_start], np.searchsorted(starts[by_start], np.arange(len(order) + 1))
         turns = turns[self.members[turns] | (bounds[turns] < bounds[turns + 1])]
@@ -85,24 +86,26 @@ class Crowds:
             own: dict[int, list[int]] = {}
             for found in self._compare(*self._among(asked)):
                 yield found
-                for one, other in zip(*(side.tolist() for side in found.at_least(drop)[:2]), strict=True):
+                for one, other in zip(*map(np.ndarray.tolist, self._in_turn(found.at_least(drop))), strict=True):
                     own.setdefault(one, []).append(other)
-                    own.setdefault(other, []).append(one)
             for node in here.tolist():
-                if protected[node] or not dropped[node]:
+                if not dropped[node]:
                     dropped[neighbours[bounds[node] : bounds[node + 1]]] = True
                     dropped[own.get(node, [])] = True
             self._open[here] = False
             self._open &= ~dropped
-            kept = asked[protected[asked] | ~dropped[asked]]
+            kept = asked[~dropped[asked]]
             for left, right in self._meet(kept):
                 for found in self._compare(left, right):
                     yield found
-                    similar = found.at_least(drop)
-                    earlier = self._rank[similar.left] < self._rank[similar.right]
-                    dropped[np.where(earlier, similar.right, similar.left)] = True
+                    dropped[self._in_turn(found.at_least(drop))[1]] = True
                 self._open &= ~dropped
             wanted = min(2 * wanted, _MOST) if 2 * len(kept) > len(asked) else max(wanted // 2, _LEAST)
+
+    def _in_turn(self, pairs: SimilarPairs) -> tuple[I64, I64]:
+        """Return the texts of pairs, the one whose turn comes first before the other."""
+        swap = self._rank[pairs.left] > self._rank[pairs.right]
+        return np.where(swap, pairs.right, pairs.left), np.where(swap, pairs.left, pairs.right)
 
     def _compare(self, left: I64, right: I64) -> Iterator[SimilarPairs]:
         """Yield the similar ones of some pairs, the second of which is compared with the first that is kept."""
@@ -117,7 +120,7 @@ class Crowds:
         left, right = asked[one], asked[other]
         near = self._buckets.limits.near(left, right)
         left, right = left[near], right[near]
-        first = self._buckets.first_shared(left, right)
+        first = self._buckets.first_crowd(left, right)
         return left[first >= 0], right[first >= 0]
 
     def _meet(self, centres: I64) -> Iterator[tuple[I64, I64]]:
@@ -136,5 +139,5 @@ class Crowds:
             (chosen,) = np.nonzero(self._open[right])
             chosen = chosen[self._buckets.limits.near(left[chosen], right[chosen])]
             left, right = left[chosen], right[chosen]
-            chosen = self._buckets.first_shared(left, right) == band[chosen]
+            chosen = self._buckets.first_crowd(left, right) == band[chosen]
             yield left[chosen], right[chosen]

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.dedup.candidates import Tokens, find_similar
+from simsql.dedup.candidates import Tokens, choose_similar, near_pairs
 from simsql.errors import SimsqlError
-from simsql.fingerprint import TokenLists, sketch_distance, sketches_of_tokens
 
 
 @st.composite
@@ -30,12 +29,7 @@ def alike(ones, others):
     return len(first & second) / len(first | second)
 
 
-def sketch_of(tokens):
-    hashes = np.array(tokens, dtype=np.uint64)
-    return int(sketches_of_tokens(TokenLists(hashes, np.array([len(tokens)])))[0])
-
-
-def near_pairs(fingerprints, is_new, distance):
+def pairs_within(fingerprints, is_new, distance):
     for left, one in enumerate(fingerprints):
         for right in range(left + 1, len(fingerprints)):
             bits = (one ^ fingerprints[right]).bit_count()
@@ -49,9 +43,8 @@ def as_dict(pairs):
     return {(min(pair), max(pair)): value for pair, value in found.items()}
 
 
-def find(nodes, distance, similarity, *, sketches=None, **options):
+def find(nodes, distance, similarity, *, new=None, report=None):
     fingerprints = np.array([fingerprint for fingerprint, _, _ in nodes], dtype=np.uint64)
-    sketches = np.zeros(len(nodes), dtype=np.uint64) if sketches is None else np.array(sketches, dtype=np.uint64)
     counts = np.array([len(tokens) for _, tokens, _ in nodes], dtype=np.int64)
 
     def read(positions):
@@ -59,32 +52,27 @@ def find(nodes, distance, similarity, *, sketches=None, **options):
         some = [token for position in positions.tolist() for token in nodes[position][1]]
         return np.array(some, dtype=np.uint64)
 
-    tokens = Tokens(counts, read)
-    return find_similar(fingerprints, sketches, tokens, distance, similarity, workers=1, **options)
+    compared = Tokens(counts, read).compare(near_pairs(fingerprints, distance, new, 1))
+    return choose_similar(compared, similarity, report)
 
 
-@given(collections(), st.integers(0, 4), st.sampled_from([0.2, 0.6, 1.0]), st.booleans(), st.booleans())
-def test_similar_pairs_are_those_of_brute_force(nodes, distance, similarity, only_new, sketched):
+def find_close(fingerprints, new=None):
+    found = near_pairs(fingerprints, 2, new, 1)
+    return choose_similar(
+        ((a, b, 1 - np.bitwise_count(fingerprints[a] ^ fingerprints[b]) / 64) for a, b in found), 0
+    )
+
+
+@given(collections(), st.integers(0, 4), st.sampled_from([0.2, 0.6, 1.0]), st.booleans())
+def test_similar_pairs_are_those_of_brute_force(nodes, distance, similarity, only_new):
     is_new = [new or not only_new for _, _, new in nodes]
-    sketches = [sketch_of(tokens) if sketched else 0 for _, tokens, _ in nodes]
     expected = {}
-    for left, right, _ in near_pairs([fingerprint for fingerprint, _, _ in nodes], is_new, distance):
+    for left, right, _ in pairs_within([fingerprint for fingerprint, _, _ in nodes], is_new, distance):
         value = alike(nodes[left][1], nodes[right][1])
-        differing = (sketches[left] ^ sketches[right]).bit_count()
-        if value >= similarity and differing <= sketch_distance(similarity):
+        if value >= similarity:
             expected[left, right] = value
     new = np.array(is_new, dtype=bool) if only_new else None
-    assert as_dict(find(nodes, distance, similarity, sketches=sketches, new=new)) == expected
-
-
-def test_texts_of_different_sketches_are_not_read():
-    limit = sketch_distance(0.6)
-    sketches = [0, (1 << limit) - 1, (1 << 63) | (1 << limit) - 1, 0]
-    nodes = [(fingerprint, [1, 2], False) for fingerprint in (7, 7, 5, 1 << 40)]
-    compared = []
-    found = find(nodes, 2, 0.6, sketches=sketches, report=compared.append)
-    assert as_dict(found) == {(0, 1): 1.0, (1, 2): 1.0}
-    assert compared[-1] == 2
+    assert as_dict(find(nodes, distance, similarity, new=new)) == expected
 
 
 def test_values_whose_hashes_are_all_alike_are_found():
@@ -92,7 +80,7 @@ def test_values_whose_hashes_are_all_alike_are_found():
     inverse = pow(0x9E3779B97F4A7C15, -1, 1 << 64)
     fingerprints = np.array([number * inverse % (1 << 64) for number in range(40)], dtype=np.uint64)
     nodes = [(int(value), [1, 2], False) for value in fingerprints]
-    expected = {(left, right) for left, right, _ in near_pairs([node[0] for node in nodes], [True] * 40, 30)}
+    expected = {(left, right) for left, right, _ in pairs_within([node[0] for node in nodes], [True] * 40, 30)}
     assert set(as_dict(find(nodes, 30, 0.6))) == expected
 
 
@@ -103,11 +91,10 @@ def test_values_whose_hashes_are_all_alike_are_found():
 )
 def test_close_pairs_are_those_of_brute_force(fingerprints, is_new, only_new):
     is_new = [new or not only_new for new in is_new[: len(fingerprints)]]
-    expected = {(left, right): 1 - bits / 64 for left, right, bits in near_pairs(fingerprints, is_new, 2)}
+    expected = {(left, right): 1 - bits / 64 for left, right, bits in pairs_within(fingerprints, is_new, 2)}
     new = np.array(is_new, dtype=bool) if only_new else None
     values = np.array(fingerprints, dtype=np.uint64)
-    found = find_similar(values, np.zeros_like(values), None, 2, 0, new=new, workers=1)
-    assert as_dict(found) == expected
+    assert as_dict(find_close(values, new)) == expected
 
 
 @pytest.mark.parametrize("new", [None, np.arange(300) % 7 == 0])
@@ -121,7 +108,6 @@ def test_pairs_that_are_listed_in_portions_are_the_same(new, monkeypatch):
     reported = []
     assert as_dict(find(nodes, 1, 0.5, new=new, report=reported.append)) == expected
     assert len(reported) > 40
-    assert reported == sorted(reported)
 
 
 def test_too_many_pairs_are_refused(monkeypatch):
@@ -132,4 +118,4 @@ def test_too_many_pairs_are_refused(monkeypatch):
         find([*nodes, (4, [1, 2], False)], 2, 0.6)
     values = np.arange(4, dtype=np.uint64)
     with pytest.raises(SimsqlError, match="more than 3 pairs"):
-        find_similar(values, values, None, 2, 0)
+        find_close(values)

@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 
 from simsql.fingerprint import (
     DEFAULT_RECIPE,
+    BANDS,
     SKETCH_ID,
     Recipe,
     TokenLists,
     estimate_similarity,
+    minima_of_tokens,
     simhash_items_with_tokens,
     similarity,
     sketch,
     sketch_distance,
     sketch_many,
-    sketches_of_tokens,
 )
 from simsql.fingerprint.extract import find_tokens
 from simsql.fingerprint.hashes import hash_as_tokens
@@ -47,7 +48,7 @@ def mix(value):
 MULTIPLIERS = [mix((k + 1) * 0x9E3779B97F4A7C15 & BITS_64) >> 32 | 1 for k in range(64)]
 
 
-def plain_sketch(text):
+def plain_minima(text):
     (tokens,) = find_tokens([text], DEFAULT_RECIPE)
     if not tokens:
         return None
@@ -58,8 +59,19 @@ def plain_sketch(text):
         for a, b, c in zip(hashes, hashes[1:], hashes[2:], strict=False)
     }
     values = [mix(trigram) >> 32 for trigram in trigrams]
-    smallest = [min(value * odd % 2**32 for value in values) for odd in MULTIPLIERS]
-    return sum((mix(k << 32 | value) & 1) << k for k, value in enumerate(smallest))
+    return [min(value * odd % 2**32 for value in values) for odd in MULTIPLIERS]
+
+
+def plain_sketch(text):
+    smallest = plain_minima(text)
+    return smallest and sum((mix(k << 32 | value) & 1) << k for k, value in enumerate(smallest))
+
+
+def plain_bands(text):
+    keys = list(range(BANDS))
+    for place, value in enumerate((plain_minima(text) or [])[: 3 * BANDS]):
+        keys[place // 3] = mix(keys[place // 3] ^ value)
+    return [key % 2**32 if plain_minima(text) else 0 for key in keys]
 
 
 def test_vectors():
@@ -87,7 +99,9 @@ def test_sketches_beside_fingerprints_of_any_recipe(recipe):
     texts = ["one two", "", "...", "\u4e2d\u6587 one", "long text " * 100]
     with mock.patch("simsql.fingerprint.documents._LONG", 500):
         found = list(simhash_items_with_tokens(enumerate(texts), recipe))
-    assert [value for *_, some in found for value in some.tolist()] == sketch_many(texts).tolist()
+    sketches = [value for *_, minima in found for value in minima.sketches.tolist()]
+    assert sketches == sketch_many(texts).filled(0).tolist()
+    assert [keys for *_, minima in found for keys in minima.bands.tolist()] == list(map(plain_bands, texts))
 
 
 def test_processes_do_not_matter():
@@ -101,7 +115,7 @@ def test_texts_without_words_have_no_sketch():
     assert sketch_many(["", "a", "..."]).mask.tolist() == [True, False, True]
     assert sketch_many([]).tolist() == []
     none = TokenLists(np.zeros(0, dtype=np.uint64), np.zeros(2, dtype=np.int64))
-    assert sketches_of_tokens(none).tolist() == [None, None]
+    assert minima_of_tokens(none).sketches.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(("words", "changed"), [(3000, 100), (3000, 600), (30, 3)])
