@@ -63,8 +63,8 @@ class Buckets:
         self._texts, self.limits = texts, Limits(texts, distance, similarity)
         self._old = None if new is None else ~new
         self.listed = _LISTED
-        sizes = [self.sort(band)[2] for band in range(BANDS)]
-        while self.listed > 2 and sum(_pairs_of(some, self.listed) for some in sizes) > _PAIRS_AT_MOST:
+        of_bands = [self.sort(band)[2] for band in range(BANDS)]
+        while self.listed > 2 and sum(_pairs_of(sizes, self.listed) for sizes in of_bands) > _PAIRS_AT_MOST:
             self.listed //= 2
         # For each text, a bit for each band in which its bucket is a crowd, or rare.
         self.crowded, self._rare = np.zeros((2, len(texts.sketches)), dtype=np.uint32)
@@ -91,6 +91,11 @@ class Buckets:
                 lists = np.where(crowd != 0, rare, shared)
                 first = (lists & -lists) == np.uint32(1 << band)
                 yield left[first], right[first]
+
+    def meet(self, left: I64, right: I64) -> Flags:
+        """Return which pairs are candidates, listed or in a crowd."""
+        met: Flags = self.limits.near(left, right) & (self._shared(left, right)[0] != 0)
+        return met
 
     def first_crowd(self, left: I64, right: I64) -> I64:
         """Return the first band in which pairs share a crowd; -1 without one, and if they are in `pairs`."""

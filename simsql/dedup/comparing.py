@@ -1,5 +1,7 @@
 """Compare the candidates among documents: those with the same words are one node."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from simsql.decide.documents import I64, NONE, Documents, Flags, Similarities, group_nodes
@@ -17,14 +19,12 @@ from simsql.fingerprint.hashes import mix
 
 
 class Comparison:
-    """The nodes of a corpus, and how similar they are.
+    """The nodes of a corpus, and how similar they are: `find_pairs`, then `decide`.
 
-    The tokens of the documents are in `tokens`. `report` gets the number of pairs that have been compared.
+    The tokens of the documents are in `tokens`. Reports get the number of pairs that have been compared.
     """
 
-    def __init__(
-        self, corpus: Corpus, tokens: TokenSpool, rules: Rules, *, workers: int | None, report: Report
-    ) -> None:
+    def __init__(self, corpus: Corpus, tokens: TokenSpool, rules: Rules) -> None:
         self.corpus = corpus
         self.rules = rules
         found = corpus.features
@@ -40,23 +40,25 @@ class Comparison:
         starts, counts = found.token_start[example], found.token_count[example]
         self._tokens = Tokens(counts, lambda nodes: tokens.read_at(starts[nodes], counts[nodes]), corpus.pictures)
         self._scope = None if corpus.scope is None else corpus.scope[example]
-        self._workers = workers
-        self._report = report
         self._compared = 0
 
-    def decide(self) -> Verdicts:
-        """Return the decisions, with all similarities: see `simsql.decide.verdicts.decide`."""
-        corpus, rules = self.corpus, self.rules
-        # With an archive of protected documents, only pairs that are not inside it.
-        new = ~self.nodes.of_documents(self.documents.protected) if rules.to_archive else None
-        crowds = None
-        if not rules.checks_texts or corpus.pictures:
-            pairs = self._find_near(new)
+    def find_pairs(self, workers: int | None, report: Report) -> None:
+        """Find the pairs of similar nodes that can be listed; with an archive, those that are not inside it."""
+        self._report = report
+        new = ~self.nodes.of_documents(self.documents.protected) if self.rules.to_archive else None
+        if self.rules.checks_texts and not self.corpus.pictures:
+            self._buckets = Buckets(self._described(), self.rules.distance, self.rules.similarity, new)
+            compared = self._tokens.compare(self._buckets.pairs())
+            self._crowds: Crowds | None = Crowds(self._buckets, self._compare_similar)
         else:
-            buckets = Buckets(self._described(), rules.distance, rules.similarity, new)
-            pairs = choose_similar(self._tokens.compare(buckets.pairs()), rules.similarity, self._count)
-            crowds = Crowds(buckets, self._compare_similar)
-        verdicts = decide(self.documents, self.nodes, pairs, crowds, rules, corpus.criterion, corpus.order_by_name)
+            compared, self._crowds = self._compare_near(new, workers), None
+        self._pairs = choose_similar(compared, self.rules.similarity, self._count)
+
+    def decide(self, report: Report) -> Verdicts:
+        """Return the decisions, with all similarities: see `simsql.decide.verdicts.decide`."""
+        self._report, corpus = report, self.corpus
+        given = self.documents, self.nodes, self._pairs, self._crowds, self.rules
+        verdicts = decide(*given, corpus.criterion, corpus.order_by_name)
         # Representatives need not be near enough to be compared.
         node = self.nodes.of_document
         for target, similarity in (
@@ -77,21 +79,19 @@ class Comparison:
             bands ^= mix(self._scope.astype(np.uint64)).astype(np.uint32)[:, None]
         return Described(self.nodes.fingerprint, found.sketch[example], bands, self._scope)
 
-    def _find_near(self, new: Flags | None) -> SimilarPairs:
-        """Return the pairs with near fingerprints: of pictures those that are similar, otherwise all."""
+    def _compare_near(self, new: Flags | None, workers: int | None) -> Iterator[tuple[I64, I64, Similarities]]:
+        """Yield the pairs with near fingerprints, and their similarities: of pictures, or the share of bits."""
         fingerprints, scope = self.nodes.fingerprint, self._scope
         if scope is not None:
             # They keep their distances within a scope, and are as far apart as random ones across: so one search
             # serves any number of scopes of any sizes, even if they all hold the same texts.
             fingerprints = fingerprints ^ mix(scope.astype(np.uint64))
-        found = near_pairs(fingerprints, self.rules.distance, new, self._workers)
-        compared = (
-            self._tokens.compare(found)
-            if self.rules.checks_texts
-            else ((a, b, 1 - np.bitwise_count(fingerprints[a] ^ fingerprints[b]) / 64) for a, b in found)
-        )
-        similar = choose_similar(compared, self.rules.similarity, self._count)
-        return similar if scope is None else similar.where(scope[similar.left] == scope[similar.right])
+        found = near_pairs(fingerprints, self.rules.distance, new, workers)
+        if scope is not None:
+            found = ((a[same], b[same]) for a, b in found if len(same := scope[a] == scope[b]))
+        if self.rules.checks_texts:
+            return self._tokens.compare(found)
+        return ((a, b, 1 - np.bitwise_count(fingerprints[a] ^ fingerprints[b]) / 64) for a, b in found)
 
     def _compare_similar(self, left: I64, right: I64) -> SimilarPairs:
         counts, read, pictures = self._tokens
@@ -101,6 +101,11 @@ class Comparison:
     def _count(self, pairs: int) -> None:
         self._compared += pairs
         self._report(self._compared)
+
+    def are_candidates(self, document: int, other: int) -> bool:
+        """Return whether two documents, given their positions, are compared unless a crowd keeps them apart."""
+        a, b = self.nodes.of_document[[document, other]][:, None]
+        return self._crowds is None or bool(self._buckets.meet(a, b)[0])
 
     def in_same_scope(self, document: int, other: int) -> bool:
         """Return whether two documents, given their positions, may be compared. Both must have a node."""

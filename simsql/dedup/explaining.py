@@ -7,7 +7,7 @@ import numpy as np
 from simsql.dedup.members import Decisions
 from simsql.documents import printable
 from simsql.errors import UsageError
-from simsql.fingerprint import show_similarity, sketch_distance
+from simsql.fingerprint import show_similarity
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,6 @@ class _Explainer:
         similarity = self._similarity(a, b)
         sketch = self._comparison.corpus.features.sketch
         bits = int(np.bitwise_count(sketch[a] ^ sketch[b]))
-        passing = sketch_distance(self._rules.similarity)
         together = bool(self._verdicts.representative[a] == self._verdicts.representative[b])
         clauses = f"{_decision(one)}; {_decision(other)}"
         if together:
@@ -83,14 +82,12 @@ class _Explainer:
             reason = self._why_undecided(a if one.kept is None else b, "has no words to compare")
         elif not self._comparison.in_same_scope(a, b):
             reason = "they are in different scopes, so they were not compared"
-        elif distance > self._rules.distance:
+        elif distance > self._rules.distance and (similarity is None or self._pictures):
             reason = f"distance {distance} is above {self._rules.distance}"
         elif similarity is not None and similarity < self._rules.similarity:
             reason = f"similarity {show_similarity(similarity)} is below {self._rules.similarity:g}"
-            if bits > passing:
-                reason += f"; their sketches, which differ in {bits} bits, decided without the texts"
-        elif similarity is not None and bits > passing:
-            reason = f"their sketches differ in {bits} bits, more than {passing}, so their texts were not compared"
+        elif not self._comparison.are_candidates(a, b):
+            reason = "their bands, sketches and fingerprints are too far apart, so their texts were not compared"
         else:
             reason = f"they are similar, but neither is kept in favour of the other or represents it; {clauses}"
         # Pictures have no sketches.

@@ -72,8 +72,10 @@ def run_job(
     with TokenSpool() as tokens:
         corpus = source.read(tokens, stages)
         with stages.stage("check texts" if rules.checks_texts else "compare fingerprints") as report:
-            comparison = Comparison(corpus, tokens, rules, workers=workers, report=report)
-            decisions = Decisions(source, comparison, comparison.decide())
+            comparison = Comparison(corpus, tokens, rules)
+            comparison.find_pairs(workers, report)
+        with stages.stage("find clusters") as report:
+            decisions = Decisions(source, comparison, comparison.decide(report))
         if explain:
             return Outcome(source, sink, explain_pair(decisions, explain, main_content=main_content))
         sink.write(decisions, stages, files)

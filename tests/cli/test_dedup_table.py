@@ -52,29 +52,18 @@ def test_decisions_go_to_a_new_table(articles):
         ("d", False, False, "d"),
     ]
     dedup("--into", "decisions").failed(2, "decisions exists already: choose another name with --into")
-    connection.execute("ALTER TABLE article ADD sketch bigint")
-    remark = (
-        "not used: sketch of article, because no simhash index of the table that you can read has recipe words12"
-    )
-    assert remark in dedup("--into", "decisions", "--replace").done().err
-    connection.execute("DELETE FROM article")
-    assert remark not in dedup("--into", "decisions", "--replace").done().err
 
 
-@pytest.mark.parametrize("numbers", [["fingerprint"], ["fingerprint", "sketch"]])
-def test_decisions_are_those_about_the_same_texts_in_files(connection, database_url, tmp_path, numbers):
+def test_decisions_are_those_about_the_same_texts_in_files(connection, database_url, tmp_path):
     texts = make_texts(5, families=150, alone=30)
     texts |= {f"copy of {name}": text.upper() for name, text in texts.items() if len(name) % 2}
     lines = write_lines(tmp_path / "texts.jsonl", texts)
-    connection.execute(
-        'CREATE TABLE article (id text COLLATE "C" PRIMARY KEY, body text, fingerprint bigint, sketch bigint)'
-    )
+    connection.execute('CREATE TABLE article (id text COLLATE "C" PRIMARY KEY, body text, fingerprint bigint)')
     connection.execute("SELECT simsql.create_index('article', 'fingerprint', recipe => 'words12-log-1')")
     columns = ["--id-column", "id", "--text-column", "body", "--database", database_url]
-    run("load", "article", lines, *columns, *(["--sketch-column", "sketch"] if "sketch" in numbers else [])).done()
+    run("load", "article", lines, *columns).done()
     pages = tmp_path / "table.html", tmp_path / "files.html"
-    done = run("dedup-table", "article", *columns[2:], "--into", "decisions", "--report", pages[0]).done()
-    assert ("without a near sketch: text not read" in done.table) == ("sketch" in numbers)
+    run("dedup-table", "article", *columns[2:], "--into", "decisions", "--report", pages[0]).done()
     of_files = run("dedup", lines, "--format", "csv", "--quiet", "--report", pages[1]).done()
     rows = csv.DictReader(of_files.lines)
     clustered = {row["id"]: (row["kept"], row["representative"]) for row in rows}
@@ -86,7 +75,7 @@ def test_decisions_are_those_about_the_same_texts_in_files(connection, database_
     shown = [read_page(page) for page in pages]
     assert shown[0] == shown[1]
     assert sum(map(len, shown[0][1])) == len(clustered)
-    # Two that are together, and two that are alone, whose texts may not have been read.
+    # Two that are together, and two that are alone.
     dropped = next(name for name, (kept, _) in clustered.items() if kept != name)
     alone = [name for name in texts if name not in clustered]
     for pair in [(dropped, clustered[dropped][0]), (alone[0], dropped), alone[:2]]:

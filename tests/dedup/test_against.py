@@ -10,6 +10,7 @@ import pytest
 import stars
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from minima import are_candidates
 from program import run, write_lines
 from stages import Stages
 
@@ -17,7 +18,6 @@ from simsql import hamming_distance, simhash, similarity
 from simsql.decide.rules import Keep, Rules
 from simsql.dedup.job import DedupOptions, run_dedup
 from simsql.dedup.sinks.clusters import ClusterOutput
-from simsql.fingerprint import sketch, sketch_distance
 
 WORDS = [f"word{number}" for number in range(60)]
 
@@ -40,9 +40,7 @@ def alike(a, b):
     """Return the similarity of two texts, 0.0 if they are not compared."""
     if words_of(a) == words_of(b):
         return 1.0
-    near = hamming_distance(simhash(a), simhash(b)) <= 12
-    bits = (sketch(a) ^ sketch(b)).bit_count()
-    return similarity(a, b) if near and bits <= sketch_distance(0.6) else 0.0
+    return similarity(a, b) if are_candidates(a, b) else 0.0
 
 
 @contextlib.contextmanager

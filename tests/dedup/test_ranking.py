@@ -6,17 +6,17 @@ import lzma
 import os
 import re
 from hashlib import blake2b
+from itertools import combinations
 from pathlib import Path
 
 import corpus
-import numpy as np
 import pytest
 import stars
 from agreement import check_agreement
+from minima import are_candidates, plain_bands
 from program import run, write_lines
 
 import simsql
-from simsql.fingerprint import sketch_distance
 from simsql.fingerprint.tokens import hash_tokens
 
 DATA = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[3] / "shared")) / "data"
@@ -41,7 +41,6 @@ def all_jaccard(pairs):
 
 def by_definition(texts, fingerprints, compare, distance=12, similarity=0.6, drop=0.7):
     """Return the kept document and the representative of each document."""
-    near = near_pairs(fingerprints.values(), distance)
     hashes, counts = hash_tokens(list(texts.values()), "words")
     starts = [0, *counts.cumsum().tolist()]
     words = {
@@ -51,16 +50,12 @@ def by_definition(texts, fingerprints, compare, distance=12, similarity=0.6, dro
     nodes = {}
     for name in sorted(fingerprints, key=lambda name: (-len(texts[name]), name)):
         nodes.setdefault((words[name], fingerprints[name]), []).append(name)
-    by_fingerprint = {}
-    for node in nodes:
-        by_fingerprint.setdefault(node[1], []).append(node)
-    pairs = [(one, other) for a, b in near for one in by_fingerprint[a] for other in by_fingerprint[b]]
-    for same in by_fingerprint.values():
-        pairs += [(one, other) for at, one in enumerate(same) for other in same[at + 1 :]]
-    sketched = simsql.sketch_many([texts[names[0]] for names in nodes.values()])
-    sketches = dict(zip(nodes, sketched.tolist(), strict=True))
-    limit = sketch_distance(similarity)
-    pairs = [(one, other) for one, other in pairs if (sketches[one] ^ sketches[other]).bit_count() <= limit]
+    example = {node: texts[names[0]] for node, names in nodes.items()}
+    pairs = [
+        (one, other)
+        for one, other in sharing_a_band(example)
+        if are_candidates(example[one], example[other], distance, similarity)
+    ]
     found = compare([(texts[nodes[one][0]], texts[nodes[other][0]]) for one, other in pairs])
     edges = dict(zip(map(frozenset, pairs), found, strict=True))
     central = dict.fromkeys(nodes, 0)
@@ -85,13 +80,13 @@ def by_definition(texts, fingerprints, compare, distance=12, similarity=0.6, dro
     }
 
 
-def near_pairs(fingerprints, distance):
-    """Return the pairs of different fingerprints within the distance: all pairs are compared."""
-    values = np.unique(np.array(list(fingerprints), dtype=np.uint64))
-    rows = (
-        np.flatnonzero(np.bitwise_count(values[at:] ^ values[at]) <= distance) + at for at in range(len(values))
-    )
-    return [(int(values[at]), int(values[other])) for at, row in enumerate(rows) for other in row[1:]]
+def sharing_a_band(texts):
+    """Return the pairs of keys whose texts share a band."""
+    buckets = {}
+    for key, text in texts.items():
+        for band in enumerate(plain_bands(text)):
+            buckets.setdefault(band, []).append(key)
+    return {pair for bucket in buckets.values() for pair in combinations(sorted(bucket), 2)}
 
 
 def components(pairs):

@@ -8,19 +8,19 @@ from dataclasses import fields
 
 import pytest
 from corpus import make_texts
-from oracle import to_bigint
+from minima import are_candidates
 from program import wait_until
 from psycopg import Connection, Error, errors
 from sqlalchemy import event, make_url
 from stages import Stages
 
-from simsql import Recipe, simhash, simhash_many
+from simsql import Recipe, simhash
 from simsql.database import open_engine
 from simsql.decide.rules import Keep, Rules
 from simsql.dedup.sources.table import TableOptions
 from simsql.dedup.table_job import dedup_table
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, Pattern, sketch, sketch_distance
+from simsql.fingerprint import DEFAULT_RECIPE, Pattern
 from simsql.fingerprint.extract import find_tokens
 
 ALIKE = "the quick brown fox jumps over the lazy dog near the river bank at dawn"
@@ -67,7 +67,6 @@ def by_sets(a: str, b: str) -> float:
 def expected(texts, rules, criterion=lambda key: 0, recipe=DEFAULT_RECIPE):
     """The decisions by their definition, for texts of which only equal ones have the same length."""
     prints = {key: simhash(text, recipe) for key, text in texts.items()}
-    sketches = {key: sketch(text) for key, text in texts.items()}
     nodes = {}
     for key, text in texts.items():
         words = tuple(find_tokens([text], DEFAULT_RECIPE)[0]) if rules.similarity else None
@@ -77,9 +76,10 @@ def expected(texts, rules, criterion=lambda key: 0, recipe=DEFAULT_RECIPE):
 
     def closeness(a, b):
         bits = (prints[a] ^ prints[b]).bit_count()
-        if bits > rules.distance or (sketches[a] ^ sketches[b]).bit_count() > sketch_distance(rules.similarity):
-            return -1
-        return by_sets(texts[a], texts[b]) if rules.similarity else 1 - bits / 64
+        if not rules.similarity:
+            return 1 - bits / 64 if bits <= rules.distance else -1
+        chosen = are_candidates(texts[a], texts[b], rules.distance, rules.similarity, recipe)
+        return by_sets(texts[a], texts[b]) if chosen else -1
 
     close = {(a, b): closeness(a, b) for a in best for b in best}
     central = {a: sum(close[a, b] for b in best if b != a and close[a, b] >= rules.drop) for a in best}
@@ -632,11 +632,6 @@ def test_rows_of_other_tables(connection, dedup, kind):
     connection.execute("INSERT INTO article SELECT g, %s FROM generate_series(0, 29) AS g", [ALIKE])
     assert dedup(into="public.decisions").sink.droppable == 29
     assert decided(connection) == {key: (0, 0, 1.0, key > 0, 0) for key in range(30)}
-    if kind == "partitioned":
-        connection.execute("ALTER TABLE article ADD fingerprint bigint")
-        connection.execute("UPDATE article SET fingerprint = %s", [to_bigint(simhash(ALIKE))])
-        connection.execute("SELECT simsql.create_index('article', 'fingerprint', recipe => 'words12-log-1')")
-        assert dedup("part_1", into="some").source.columns.fingerprint == "fingerprint"
 
 
 def test_rows_without_texts_or_words_are_left_out(connection, dedup):
@@ -663,125 +658,6 @@ def test_a_table_without_rows(connection, dedup):
     assert (len(summary.source.order.place), summary.sink.decided) == (0, 0)
     assert decided(connection) == {}
     assert dedup(into="second", similarity=0).sink.decided == 0
-
-
-# Fingerprints that are stored
-
-
-def fingerprint(connection, recipe, texts=TEXTS):
-    connection.execute("ALTER TABLE article ADD fingerprint bigint")
-    values = [
-        None if value is None else to_bigint(value) for value in simhash_many(texts.values(), recipe).tolist()
-    ]
-    connection.execute(
-        "UPDATE article SET fingerprint = v FROM unnest(%s::int[], %s::bigint[]) AS s (k, v) WHERE id = k",
-        [list(texts), values],
-    )
-    connection.execute(
-        "SELECT simsql.create_index('article', 'fingerprint', recipe => %s)", [recipe and recipe.id]
-    )
-
-
-def test_stored_fingerprints_of_the_recipe_are_used(connection, dedup):
-    texts = TEXTS | {20_000: None, 20_001: "?!"}
-    create_article(connection, texts)
-    fingerprint(connection, DEFAULT_RECIPE)
-    assert dedup().source.columns.fingerprint == "fingerprint"
-    assert decided(connection) == expected(TEXTS, Rules())
-    # Fingerprints that are missing are made. One that is wrong is believed: nothing compares that row.
-    connection.execute("UPDATE article SET fingerprint = NULL WHERE id % 3 = 0")
-    ((copy,),) = connection.execute(
-        "UPDATE article SET fingerprint = ~fingerprint WHERE ctid = (SELECT max(a.ctid) FROM article AS a"
-        " JOIN decisions USING (id) WHERE drop AND a.fingerprint IS NOT NULL) RETURNING id"
-    ).fetchall()
-    assert dedup(into="others", workers=2).source.columns.fingerprint == "fingerprint"
-    assert decided(connection, "others")[copy][:4] == (copy, 0, 1.0, False)
-    found = decided(connection, "others")
-    assert sum(found[key] != row for key, row in decided(connection).items()) < 8
-
-
-@pytest.mark.parametrize("scopes", [(), ("scope",)])
-def test_with_sketches_only_texts_that_may_be_similar_are_read(connection, dedup, scopes):
-    create_article(connection, TEXTS | {20_000: None, 20_001: "?!"})
-    fingerprint(connection, DEFAULT_RECIPE)
-    connection.execute("ALTER TABLE article ADD sketch bigint, ADD scope int")
-    connection.execute("UPDATE article SET scope = id % 3")
-    dedup(scope_columns=scopes, all_scopes=not scopes)
-    before = decided(connection)
-    with connection.cursor() as cursor:
-        sketches = [(to_bigint(sketch(text)), key) for key, text in TEXTS.items() if key % 2]
-        cursor.executemany("UPDATE article SET sketch = %s WHERE id = %s", sketches)
-    # Rows that have no sketch yet are read first.
-    connection.execute("CREATE INDEX gaps ON article ((sketch IS NOT NULL)); CLUSTER article USING gaps")
-    found = dedup(scope_columns=scopes, all_scopes=not scopes, into="others")
-    assert decided(connection, "others") == before
-    alone = sum(row[0] == key == row[4] for key, row in before.items())
-    assert 3 < len(found.source.alone) <= alone
-    assert list(found.source.undecided().values())[1:] == [1, 1]
-    assert found.sink.decided == len(TEXTS)
-    assert found.source.columns.ignored is None
-    with pytest.raises(UsageError, match="column fingerprint of article cannot be used: the row with id"):
-        dedup(into="wrong", sketch_column="fingerprint")
-    with pytest.raises(UsageError, match="column body of article is not bigint"):
-        dedup(into="wrong", sketch_column="body")
-    # A column of other numbers that is called so is not used.
-    connection.execute("UPDATE article SET sketch = id")
-    found = dedup(scope_columns=scopes, all_scopes=not scopes, into="yet")
-    assert len(found.source.alone) == 0
-    assert found.source.columns.ignored.startswith("not used: sketch of article, because the row with id ")
-    assert decided(connection, "yet") == before
-
-
-def test_a_stale_sketch_is_named_with_its_remedy(connection, dedup):
-    connection.execute('CREATE TABLE article (id int, "part of" date, body text, PRIMARY KEY (id, "part of"))')
-    connection.execute("ALTER TABLE article ADD fingerprint bigint, ADD sketch bigint")
-    row = [to_bigint(simhash(ALIKE)), to_bigint(sketch(ALIKE))]
-    connection.execute("INSERT INTO article VALUES (7, 'infinity', %s, %s, %s)", [ALIKE, *row])
-    connection.execute("SELECT simsql.create_index('article', 'fingerprint', recipe => 'words3-log-1')")
-    unused = "not used: fingerprint and sketch of article, because no simhash index"
-    assert dedup(into="other").source.columns.ignored.startswith(unused)
-    connection.execute("SELECT simsql.drop_index('article', 'fingerprint')")
-    named = (
-        "not used: sketch of article, because no simhash index of the table that you can read has recipe words12"
-    )
-    assert dedup(into="plain", sketch_column="sketch").source.columns.ignored.startswith(named)
-    connection.execute("SELECT simsql.create_index('article', 'fingerprint', recipe => 'words12-log-1')")
-    assert dedup(into="right", sketch_column="sketch").source.columns.ignored is None
-    connection.execute("UPDATE article SET sketch = sketch + 1")
-    backfill = "simsql backfill article --column fingerprint --text-column body"
-    stale = "the row with id 7, part of infinity has a sketch that is not that of its text"
-    with pytest.raises(UsageError) as raised:
-        dedup(into="wrong", sketch_column="sketch")
-    remedy = f"If it is the column of the sketches, run {backfill} --sketch-column sketch --all-rows"
-    assert str(raised.value) == f"column sketch of article cannot be used: {stale}. {remedy}"
-    assert stale in dedup(into="ignored").source.columns.ignored
-    connection.execute("COMMENT ON COLUMN article.sketch IS 'minhash64-2'")
-    other = "it has the sketches minhash64-2, which cannot be compared with minhash64-1"
-    with pytest.raises(UsageError, match=f"column sketch of article cannot be used: {other}"):
-        dedup(into="wrong", sketch_column="sketch")
-
-    def ignored(into):
-        return dedup(into=into).source.columns.ignored
-
-    assert ignored("commented").startswith(f"not used: sketch of article, because {other}")
-    connection.execute("COMMENT ON COLUMN article.sketch IS NULL")
-    connection.execute("UPDATE article SET sketch = NULL")
-    assert ignored("empty").endswith(f"it has no sketches. Fill it: {backfill} --sketch-column sketch")
-    connection.execute("UPDATE article SET fingerprint = 0")
-    assert "infinity has a fingerprint that is not that of its body" in ignored("changed")
-    connection.execute("UPDATE article SET fingerprint = NULL")
-    assert ignored("none").endswith(f"it has no fingerprints. Fill it: {backfill}")
-
-
-@pytest.mark.parametrize("why", ["recipe", "column"])
-def test_other_stored_fingerprints_are_not_used(connection, dedup, why):
-    create_article(connection, TEXTS)
-    if why == "recipe":
-        fingerprint(connection, Recipe(shingles=(3,)))
-    else:
-        fingerprint(connection, DEFAULT_RECIPE, {key: text[10:] for key, text in TEXTS.items()})
-    assert dedup().source.columns.fingerprint is None
-    assert decided(connection) == expected(TEXTS, Rules())
 
 
 def test_a_database_without_simsql(empty_database):
@@ -826,7 +702,6 @@ def test_an_interrupted_run_leaves_no_table(connection, dedup, stage):
 
 def test_the_privileges_that_suffice(connection, dedup, new_role):
     create_article(connection, {1: ALIKE, 2: ALIKE})
-    fingerprint(connection, DEFAULT_RECIPE, {1: ALIKE, 2: ALIKE})
     role = new_role()
     database = connection.info.dbname
     connection.execute(f"CREATE SCHEMA own; REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC")

@@ -8,10 +8,10 @@ import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from minima import MULTIPLIERS, plain_bands, plain_sketch
 
 from simsql.fingerprint import (
     DEFAULT_RECIPE,
-    BANDS,
     SKETCH_ID,
     Recipe,
     TokenLists,
@@ -23,8 +23,6 @@ from simsql.fingerprint import (
     sketch_distance,
     sketch_many,
 )
-from simsql.fingerprint.extract import find_tokens
-from simsql.fingerprint.hashes import hash_as_tokens
 
 # What the definition gives, computed once: other values mean another SKETCH_ID.
 VECTORS = {
@@ -37,41 +35,6 @@ VECTORS = {
 BITS_64 = 2**64 - 1
 WORDS = st.sampled_from(["a", "b", "c", "\u4e2d\u6587\u5b57", "\u0628\u064e", "\U0001f600", "W\u00f6rter", "..."])
 TEXTS = st.lists(WORDS, max_size=12).map(" ".join)
-
-
-def mix(value):
-    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & BITS_64
-    value = (value ^ value >> 27) * 0x94D049BB133111EB & BITS_64
-    return value ^ value >> 31
-
-
-MULTIPLIERS = [mix((k + 1) * 0x9E3779B97F4A7C15 & BITS_64) >> 32 | 1 for k in range(64)]
-
-
-def plain_minima(text):
-    (tokens,) = find_tokens([text], DEFAULT_RECIPE)
-    if not tokens:
-        return None
-    hashes = [0, 0, *map(int, hash_as_tokens(tokens)), 0, 0]
-    multiplier = 0xD1342543DE82EF95
-    trigrams = {
-        (a * multiplier + b) * multiplier + c & BITS_64
-        for a, b, c in zip(hashes, hashes[1:], hashes[2:], strict=False)
-    }
-    values = [mix(trigram) >> 32 for trigram in trigrams]
-    return [min(value * odd % 2**32 for value in values) for odd in MULTIPLIERS]
-
-
-def plain_sketch(text):
-    smallest = plain_minima(text)
-    return smallest and sum((mix(k << 32 | value) & 1) << k for k, value in enumerate(smallest))
-
-
-def plain_bands(text):
-    keys = list(range(BANDS))
-    for place, value in enumerate((plain_minima(text) or [])[: 3 * BANDS]):
-        keys[place // 3] = mix(keys[place // 3] ^ value)
-    return [key % 2**32 if plain_minima(text) else 0 for key in keys]
 
 
 def test_vectors():
