@@ -89,6 +89,7 @@ def run(docs, table, *, to_archive=False):
         given_documents,
         nodes,
         SimilarPairs(column(left), column(right), column(similarity, float)).at_least(RULES.similarity),
+        None,
         replace(RULES, to_archive=to_archive),
         column(document.criterion for document in docs),
         lambda asked: column(sorted(asked, key=lambda position: docs[position].name)),
