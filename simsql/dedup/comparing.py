@@ -14,8 +14,7 @@ from simsql.dedup.corpus import Corpus
 from simsql.dedup.crowds import Crowds
 from simsql.documents import Report
 from simsql.documents.spool import TokenSpool
-from simsql.fingerprint import compare_documents, compare_pairs, pairs_of
-from simsql.fingerprint.hashes import mix
+from simsql.fingerprint import compare_documents, compare_pairs, mix, pairs_of
 
 
 class Comparison:
