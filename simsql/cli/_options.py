@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from simsql.decide.kinds import Protected
 from simsql.decide.rules import Keep, Rules
 from simsql.documents import STDOUT, DocumentReader, Layout, Outputs, Selection, printable, storable
 from simsql.documents.output_formats import Format, choose_format
@@ -95,6 +96,7 @@ MEANINGS = {
     "--exclude": Meaning(
         "GLOB", "Inside folders, leave out files and folders that match: '*.log', 'drafts/**'; may be repeated"
     ),
+    "--exact": Meaning(None, "Find identical texts only"),
     "--explain": Meaning("ID", "Explain what was decided instead of printing results"),
     "--file": Meaning("PATH", "Search for the text in this file; - reads it from stdin"),
     "--fingerprint": Meaning(
@@ -153,6 +155,10 @@ MEANINGS = {
     "--null": Meaning(None, "End each name in the drop list with a NUL, for xargs -0", "-0"),
     "--output": Meaning("FILE", "Write the results to this file instead of stdout (-)", "-o"),
     "--pairs": Meaning("N", "Draw this many pairs (1 or more)"),
+    "--protect": Meaning(
+        "WHAT",
+        "Never drop texts for each other whose numbers or symbols differ: numbers, symbols or numbers,symbols",
+    ),
     "--query": Meaning(
         None, "Print the queries for simsql.similar_candidates that search for similar texts instead"
     ),
@@ -197,6 +203,12 @@ MEANINGS = {
         None, "Load only documents without a near-duplicate in the table or before them, and list the others"
     ),
     "--where": Meaning("SQL", "Decide only about the rows that meet this condition"),
+    "--within": Meaning(
+        "FIELD", "Compare only records with the same value of this field or column; may be repeated"
+    ),
+    "--within-folder": Meaning(
+        "DEPTH", "Compare only documents with the same first folders of their paths, as many as this number"
+    ),
     "--workers": Meaning(
         "N", "Compute fingerprints in up to this many processes (1 or more); by default, one per core"
     ),
@@ -446,13 +458,27 @@ class Deciding:
     ] = None
     keep: Annotated[Keep | None, option("--keep", "; by default the first of these")] = None
     keep_field: Annotated[str | None, option("--keep-field")] = None
+    protect: Annotated[str | None, option("--protect")] = None
+    exact: Annotated[bool, option("--exact")] = False
 
     def rules(self) -> Rules:
         """Return the rules of the decisions."""
         if self.keep and self.keep_field:
             raise UsageError("--keep and --keep-field exclude each other: leave one out")
         keep = self.keep or Keep.CENTRAL
-        return Rules(self.distance, self.similarity, self.drop_similarity, keep, self.keep_field)
+        similarity = 1.0 if self.exact and self.similarity == Rules.similarity else self.similarity
+        rules = Rules(self.distance, similarity, self.drop_similarity, keep, self.keep_field)
+        return replace(rules, protect=_parse_protected(self.protect), exact=self.exact)
+
+
+def _parse_protected(names: str | None) -> tuple[Protected, ...]:
+    """Parse what --protect names."""
+    try:
+        return tuple(dict.fromkeys(map(Protected, names.split(",")))) if names else ()
+    except ValueError:
+        raise UsageError(
+            f"--protect takes numbers, symbols or numbers,symbols, not {printable(names or '')}"
+        ) from None
 
 
 def parse_scope(values: list[str] | None) -> dict[str, str] | None:

@@ -17,6 +17,7 @@ from simsql.cli._options import (
     Paths,
     Reading,
     Workers,
+    number_option,
     option,
     path_option,
     read_real_path,
@@ -39,10 +40,17 @@ _FOUND = 3  # the exit code of --against for documents that could be dropped
 @dataclass(frozen=True)
 class _Deciding(Deciding):
     keep_under: Annotated[list[str] | None, option("--keep-under", parser=read_real_path)] = None
+    within: Annotated[list[str] | None, option("--within")] = None
+    within_folder: Annotated[int, number_option("--within-folder", least=0)] = 0
 
     def rules(self) -> Rules:
         """Return the rules of the decisions."""
-        return replace(super().rules(), keep_under=tuple(self.keep_under or ()))
+        return replace(
+            super().rules(),
+            keep_under=tuple(self.keep_under or ()),
+            within=tuple(self.within or ()),
+            within_folder=self.within_folder,
+        )
 
     def rules_for(self, recipe: Recipe) -> Rules:
         """Return the rules of the decisions, with other defaults for pictures: the largest one is kept."""
@@ -129,6 +137,8 @@ def dedup_command(
     print_skips(found.refused, telling.console, what="not droppable:")
     print_skips(found.unlisted, telling.console, what="not in the drop list:")
     print_summary(_counts(source, sink, with_archive=bool(against)), stages, telling.console)
+    if remark := found.kinds.remark():
+        telling.remark(remark)
     skips.check_read()
     if against and found.droppable:
         raise typer.Exit(_FOUND)
@@ -157,6 +167,7 @@ def _counts(source: FileSource, sink: FileSink, *, with_archive: bool) -> Iterat
     yield "clusters", found.clusters
     yield "  documents in them", found.members
     yield "documents that could be dropped", found.droppable
+    yield from found.kinds.lines()
     if refused := found.refused.by_reason.total():
         yield "not droppable", refused
         yield from ((f"  {reason}", count) for reason, count in found.refused.by_reason.most_common())

@@ -79,6 +79,8 @@ def dedup_table_command(
         return
     print(f"{options.into}: {sink.decided:,} rows")
     print_summary(_counts(source, sink), stages, run.console)
+    if remark := sink.kinds.remark():
+        run.remark(remark)
 
 
 def _column_of_index(engine: Engine, table: str) -> str:
@@ -96,3 +98,4 @@ def _counts(source: RowSource, sink: TableSink) -> Iterator[tuple[str, int]]:
     yield "clusters", sink.clusters
     yield "  rows in them", sink.members
     yield "rows that could be dropped", sink.droppable
+    yield from sink.kinds.lines()

@@ -26,16 +26,20 @@ class Documents(NamedTuple):
     characters: I64
     protected: Flags
     """Whether the document is never dropped, and kept in favour of others."""
+    digests: I64
+    """A row of `simsql.decide.kinds.digests_of` for each document."""
 
 
 class Nodes(NamedTuple):
-    """Groups of documents with the same words and fingerprint, in the order of their digests."""
+    """Groups of documents with the same words, fingerprint and guard, in the order of their digests."""
 
     of_document: I64
     """The node of each document; -1 for documents that are not compared."""
     fingerprint: U64
     example: I64
     """The position of the first document of each node."""
+    guard: I64
+    """The digest of what is protected: only nodes with the same one are dropped in favour of each other."""
 
     @property
     def total(self) -> int:
@@ -50,9 +54,9 @@ class Nodes(NamedTuple):
 
 
 def group_nodes(documents: Documents, *, by_words: bool, scope: I64 | None = None) -> Nodes:
-    """Group documents with the same words and fingerprint, or only the same fingerprint, within each scope."""
+    """Group documents with the same fingerprint and protected content and, if `by_words`, words in each scope."""
     compared = np.flatnonzero(documents.compared)
-    keys: list[NDArray[Any]] = [documents.fingerprint[compared]]
+    keys: list[NDArray[Any]] = [documents.fingerprint[compared], documents.digests[compared, 2]]
     if scope is not None:
         keys.append(scope[compared])
     if by_words:
@@ -65,4 +69,4 @@ def group_nodes(documents: Documents, *, by_words: bool, scope: I64 | None = Non
     of_document = np.full(len(documents.fingerprint), NONE)
     of_document[compared[order]] = np.cumsum(starts) - 1
     example = compared[order[starts]]
-    return Nodes(of_document, documents.fingerprint[example], example)
+    return Nodes(of_document, documents.fingerprint[example], example, documents.digests[example, 2])

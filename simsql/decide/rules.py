@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from simsql.decide.kinds import Protected
 from simsql.errors import UsageError
 
 DROP_SIMILARITY = 0.7
@@ -48,12 +49,24 @@ class Rules:
     without links, as `simsql.documents.storable` spells them."""
     to_archive: bool = False
     """Whether the documents of `keep_under` are an archive: only the others are decided about."""
+    protect: tuple[Protected, ...] = ()
+    """Texts that differ in one of these are never dropped for each other, only reported."""
+    within: tuple[str, ...] = ()
+    """Compare only records with equal values of these fields."""
+    within_folder: int = 0
+    """Compare only documents whose paths have the same folders up to this depth."""
+    exact: bool = False
+    """Whether only identical texts are found."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.distance <= 64:
             raise UsageError(f"distance must be between 0 and 64, not {self.distance}")
         if not 0 <= self.similarity <= 1:
             raise UsageError(f"similarity must be between 0 and 1, not {self.similarity}")
+        if self.exact and (self.protect or self.similarity < 1):
+            raise UsageError(
+                "--exact finds identical texts: leave out --similarity, --drop-similarity and --protect"
+            )
         if self.drop_similarity is None:
             return
         if not self.checks_texts:
@@ -63,6 +76,11 @@ class Rules:
                 f"--drop-similarity must be between --similarity ({self.similarity}) and 1, not"
                 f" {self.drop_similarity}"
             )
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of records whose values decide: that of `keep_field` first, then those of `within`."""
+        return (*filter(None, [self.keep_field]), *self.within)
 
     @property
     def checks_texts(self) -> bool:

@@ -30,6 +30,11 @@ class SimilarPairs(NamedTuple):
         chosen = self.similarity >= similarity
         return self if chosen.all() else self.where(chosen)
 
+    def droppable(self, drop: float, guard: Nodes | None) -> "SimilarPairs":
+        """Return the pairs of which one may be dropped: at least `drop` similar, and with the same guard."""
+        pairs = self.at_least(drop)
+        return pairs if guard is None else pairs.where(guard[pairs.left] == guard[pairs.right])
+
     def where(self, chosen: NDArray[np.bool_]) -> "SimilarPairs":
         """Return the pairs at the positions that are chosen."""
         return SimilarPairs(self.left[chosen], self.right[chosen], self.similarity[chosen])
@@ -66,6 +71,7 @@ def choose_stars(
     *,
     similarity: float,
     drop: float,
+    guard: Nodes | None = None,
     protected: NDArray[np.bool_] | None = None,
     to_archive: bool = False,
 ) -> Stars:
@@ -75,7 +81,8 @@ def choose_stars(
     unless one that is kept is at least `drop` similar. The others are dropped in favour of the most similar node
     that is kept. Then, in the same order, those that are kept join clusters: a node joins one whose kept nodes are
     all at least `similarity` similar to it and, of several, that with the most similar representative. Without
-    one, it represents a new cluster. A tie goes to the node that comes first in the order.
+    one, it represents a new cluster. A tie goes to the node that comes first in the order. With `guard`, a number
+    for each node, a node is only dropped in favour of one with its own number.
 
     Nodes that are `protected` are kept, and before all others. With `to_archive`, they are an archive: each of
     them represents itself, and a kept node that is similar to some of them joins the most similar one, whatever
@@ -88,7 +95,7 @@ def choose_stars(
     ranked = SimilarPairs(rank[pairs.left], rank[pairs.right], pairs.similarity)
     itself = np.arange(nodes)
     first = np.zeros(nodes, dtype=bool) if protected is None else protected[order]
-    kept = _stars(ranked.at_least(drop), first)
+    kept = _stars(ranked.droppable(drop, None if guard is None else guard[order]), first)
     is_kept = kept == itself
     # The representative of a dropped node is that of the node that is kept: here, it is its own.
     before = np.where(is_kept & ~(first & to_archive), _FREE, itself)

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simsql.decide.documents import I64, NONE, Documents, Flags, Nodes, Similarities
+from simsql.decide.kinds import kinds_of
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs, centrality, choose_stars
 
@@ -25,6 +27,8 @@ class Verdicts(NamedTuple):
     representative_similarity: Similarities
     cluster: I64
     """Number of the cluster, from 1, the largest first; 0 for documents in none."""
+    kind: NDArray[np.object_]
+    """The kind of drop; None for documents that are kept."""
 
 
 class Crowds(Protocol):
@@ -34,7 +38,9 @@ class Crowds(Protocol):
     def similar(self) -> Similarities:
         """An estimate of the sum of the similarities of each node to those that are not in the listed pairs."""
 
-    def find_pairs(self, order: I64, pairs: SimilarPairs, drop: float, protected: Flags) -> Iterator[SimilarPairs]:
+    def find_pairs(
+        self, order: I64, pairs: SimilarPairs, drop: float, protected: Flags, guard: I64
+    ) -> Iterator[SimilarPairs]:
         """Yield the other pairs that matter, given the `order` and the limits of `choose_stars`."""
 
 
@@ -62,19 +68,27 @@ def decide(
     similarities = np.full((2, len(itself)), np.nan)
     cluster = np.zeros(len(itself), dtype=np.int64)
     if not nodes.total:
-        return Verdicts(itself, itself, similarities[0], similarities[1], cluster)
+        return Verdicts(itself, itself, similarities[0], similarities[1], cluster, np.full(len(itself), None))
     node = nodes.of_document
     compared = node != NONE
     protected = nodes.of_documents(documents.protected)
     best = _best_documents(documents, nodes, criterion, order_by_name)
-    central = centrality(nodes.total, pairs, rules.drop, crowds.similar if crowds else None)
+    droppable = pairs.droppable(rules.drop, nodes.guard)
+    central = centrality(nodes.total, droppable, rules.drop, crowds.similar if crowds else None)
     # Equals stay in the order of their digests.
     order = np.lexsort([-documents.characters[best], -central, -criterion[best], ~protected])
     if crowds:
-        found = [pairs, *crowds.find_pairs(order, pairs, rules.drop, protected)]
+        found = [pairs, *crowds.find_pairs(order, pairs, rules.drop, protected, nodes.guard)]
         pairs = SimilarPairs(*map(np.concatenate, zip(*found, strict=True)))
-    limits = {"similarity": rules.similarity, "drop": rules.drop}
-    stars = choose_stars(order, pairs, **limits, protected=protected, to_archive=rules.to_archive)
+    stars = choose_stars(
+        order,
+        pairs,
+        similarity=rules.similarity,
+        drop=rules.drop,
+        guard=nodes.guard,
+        protected=protected,
+        to_archive=rules.to_archive,
+    )
     kept = np.where(compared & ~documents.protected, best[stars.kept[node]], itself)
     representative = np.where(compared, best[stars.representative[node]], itself)
     if rules.checks_texts:
@@ -86,7 +100,8 @@ def decide(
         listed[:] = False
         listed[np.concatenate([new, kept[new], representative[new]])] = True
     cluster[listed] = _number_clusters(stars.representative[node[listed]], -documents.characters[best])
-    return Verdicts(kept, representative, similarities[0], similarities[1], cluster)
+    kind = kinds_of(documents.digests, kept, (node == node[kept]) & rules.checks_texts)
+    return Verdicts(kept, representative, similarities[0], similarities[1], cluster, kind)
 
 
 def _best_documents(

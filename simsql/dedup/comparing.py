@@ -30,9 +30,10 @@ class Comparison:
         self.documents = Documents(
             found.fingerprint,
             found.words,
-            found.has_fingerprint & ((found.token_count > 0) | (not rules.checks_texts)),
+            found.has_fingerprint & ((found.token_count > 0) | rules.exact | (not rules.checks_texts)),
             corpus.characters,
             np.zeros(len(corpus.characters), dtype=bool) if corpus.protected is None else corpus.protected,
+            corpus.digests,
         )
         self.nodes = group_nodes(self.documents, by_words=rules.checks_texts, scope=corpus.scope)
         example = self.nodes.example
@@ -45,12 +46,15 @@ class Comparison:
         """Find the pairs of similar nodes that can be listed; with an archive, those that are not inside it."""
         self._report = report
         new = ~self.nodes.of_documents(self.documents.protected) if self.rules.to_archive else None
-        if self.rules.checks_texts and not self.corpus.pictures:
+        self._crowds: Crowds | None = None
+        if self.rules.exact:  # nodes tell all
+            compared: Iterator[tuple[I64, I64, Similarities]] = iter(())
+        elif self.rules.checks_texts and not self.corpus.pictures:
             self._buckets = Buckets(self._described(), self.rules.distance, self.rules.similarity, new)
             compared = self._tokens.compare(self._buckets.pairs())
-            self._crowds: Crowds | None = Crowds(self._buckets, self._compare_similar)
+            self._crowds = Crowds(self._buckets, self._compare_similar)
         else:
-            compared, self._crowds = self._compare_near(new, workers), None
+            compared = self._compare_near(new, workers)
         self._pairs = choose_similar(compared, self.rules.similarity, self._count)
 
     def decide(self, report: Report) -> Verdicts:

@@ -90,6 +90,8 @@ class Corpus:
 
     features: Features
     characters: I64
+    digests: I64
+    """A row of `simsql.decide.kinds.digests_of` for each document."""
     criterion: I64
     """A number for each document, which is higher for those that the rules prefer."""
     order_by_name: Callable[[I64], I64]

@@ -56,11 +56,13 @@ class Crowds:
         self._crowds_of = np.bincount(self._texts, minlength=len(self.members))
         self._first_crowd = np.cumsum(self._crowds_of) - self._crowds_of
 
-    def find_pairs(self, order: I64, pairs: SimilarPairs, drop: float, protected: Flags) -> Iterator[SimilarPairs]:
+    def find_pairs(
+        self, order: I64, pairs: SimilarPairs, drop: float, protected: Flags, guard: I64 | None = None
+    ) -> Iterator[SimilarPairs]:
         """Yield the similar pairs in crowds that decisions need, and none of `pairs`, those of the other buckets.
 
         `order` has all texts, those that are worth keeping most first; `protected` ones are kept in any case, and
-        before all others. A text is dropped if it is at least `drop` similar to one that is kept.
+        before all others. A text is dropped if it is at least `drop` similar to one that is kept, with its guard.
         """
         if not self.members.any():
             return
@@ -69,7 +71,7 @@ class Crowds:
         self._rank[turns] = np.arange(len(order))
         self._open = self.members & ~protected
         self._compared = np.zeros_like(order)
-        near = pairs.at_least(drop)
+        near = pairs.droppable(drop, guard)
         starts, ends = (np.concatenate(sides) for sides in ((near.left, near.right), (near.right, near.left)))
         starts, ends = starts[~protected[ends]], ends[~protected[ends]]
         by_start = np.argsort(starts, kind="stable")
@@ -86,7 +88,9 @@ class Crowds:
             own: dict[int, list[int]] = {}
             for found in self._compare(*self._among(asked)):
                 yield found
-                for one, other in zip(*map(np.ndarray.tolist, self._in_turn(found.at_least(drop))), strict=True):
+                for one, other in zip(
+                    *map(np.ndarray.tolist, self._in_turn(found.droppable(drop, guard))), strict=True
+                ):
                     own.setdefault(one, []).append(other)
             for node in here.tolist():
                 if not dropped[node]:
@@ -98,7 +102,7 @@ class Crowds:
             for left, right in self._meet(kept):
                 for found in self._compare(left, right):
                     yield found
-                    dropped[self._in_turn(found.at_least(drop))[1]] = True
+                    dropped[self._in_turn(found.droppable(drop, guard))[1]] = True
                 self._open &= ~dropped
             wanted = min(2 * wanted, _MOST) if 2 * len(kept) > len(asked) else max(wanted // 2, _LEAST)
 

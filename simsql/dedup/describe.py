@@ -3,12 +3,15 @@
 import os
 import stat
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 
 from simsql.decide.documents import I64
+from simsql.decide.kinds import DIGESTS, digests_of
+from simsql.decide.rules import Rules
 from simsql.dedup.corpus import Features, Strings, concatenate
 from simsql.documents import FLAT, NO_WORDS, Document, Skip, SkipCount, storable
 from simsql.documents.parts import Part
@@ -48,8 +51,11 @@ class Columns(NamedTuple):
     id: Strings
     """Empty for a document whose name is its place."""
     value: Strings
-    """Empty without a value."""
+    """That of the field that decides which document is kept; empty without one."""
+    scope: Strings
+    """The other values, which documents must share to be compared, one after the other."""
     characters: I64
+    digests: I64
     text_start: I64
     """Where the text begins in the spool, in bytes; 0 if texts are not wanted."""
     text_size: I64
@@ -96,20 +102,33 @@ def without_tokens(fingerprints: Fingerprints) -> Features:
     return Features(fingerprints.data, has_fingerprint, *Minima.none(len(none)), words, none, none)
 
 
+def digests_alone(texts: Iterable[str]) -> Features:
+    """Return the columns of some texts that are compared by digests of all their characters, unless empty."""
+    filled, digests = array("b"), bytearray()
+    for text in texts:
+        filled.append(bool(text))
+        digests += blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    some = without_tokens(np.ma.MaskedArray(np.zeros(len(filled), np.uint64), mask=~np.array(filled, dtype=bool)))
+    return some._replace(words=np.frombuffer(digests, ">u8").reshape(-1, 2).astype(np.uint64))
+
+
 class Describer:
     """Describes parts. Tokens and texts are wanted if there are spools, which new processes share."""
 
-    def __init__(self, recipe: Recipe, tokens: TokenSpool | None, texts: TextSpool | None) -> None:
-        self._recipe = recipe
+    def __init__(self, recipe: Recipe, rules: Rules, tokens: TokenSpool | None, texts: TextSpool | None) -> None:
+        self._recipe, self._rules = recipe, rules
         self._tokens = tokens
         self._texts = texts
 
     def __call__(self, part: Part) -> Described:
         """Return the documents of a part."""
-        documents = _Documents(part, self._texts, of_pictures=self._recipe.of_pictures)
+        documents = _Documents(part, self._rules, self._texts, of_pictures=self._recipe.of_pictures)
         return documents.finish([without_tokens(np.ma.zeros(0, np.uint64)), *self._features(documents.read())])
 
     def _features(self, items: Iterator[tuple[None, str]]) -> Iterator[Features]:
+        if self._rules.exact:
+            yield digests_alone(text for _, text in items)
+            return
         if self._tokens is None:
             for _, fingerprints in simhash_items(items, self._recipe):
                 yield without_tokens(fingerprints)
@@ -121,15 +140,16 @@ class Describer:
 class _Documents:
     """The documents of one part."""
 
-    def __init__(self, part: Part, texts: TextSpool | None, *, of_pictures: bool) -> None:
-        self._part = part
+    def __init__(self, part: Part, rules: Rules, texts: TextSpool | None, *, of_pictures: bool) -> None:
+        self._part, self._rules = part, rules
         self._texts = texts
         self._of_pictures = of_pictures
         self._skips = SkipCount()
         self._ids: list[str] = []
         self._values: list[str] = []
+        self._scopes: list[str] = []
         self._places: list[str] = []
-        self._numbers = array("q")  # file, line, characters, start and size of the text
+        self._numbers = array("q")  # file, line, characters, start and size of the text, digests
         self._paths: list[str] = []
         self._statuses: list[tuple[int, ...]] = []
         self._path: object = self
@@ -150,10 +170,14 @@ class _Documents:
         characters = len(item.text)
         if self._of_pictures and item.status:  # of as many pixels, those in the larger file have lost less
             characters = count_pixels(item.text) << 32 | min(item.status.st_size, 2**32 - 1)
-        self._numbers.extend((len(self._paths) - 1, item.line or 0, characters, start, size))
+        digests = digests_of(item.text, self._rules.protect)
+        self._numbers.extend((len(self._paths) - 1, item.line or 0, characters, start, size, *digests))
         has_id = item.line is not None and item.name != f"{self._name}:{item.line}"
         self._ids.append(item.name if has_id else "")
-        self._values.append(item.value or "")
+        values = item.values or [""] * len(self._rules.fields)
+        value, *scope = values if self._rules.keep_field else ("", *values)
+        self._values.append(value)
+        self._scopes.append("\0".join(scope))
         self._places.append(item.place)
 
     def _open(self, item: Document) -> None:
@@ -164,7 +188,8 @@ class _Documents:
 
     def finish(self, found: list[Features]) -> Described:
         """Return the columns, given what was computed from the texts."""
-        file, line, characters, start, size = np.frombuffer(self._numbers, dtype=np.int64).reshape(-1, 5).T
+        numbers = np.frombuffer(self._numbers, dtype=np.int64).reshape(-1, 5 + DIGESTS).T
+        file, line, characters, start, size = numbers[:5]
         features: Features = concatenate(found)
         wordless = SkipCount()
         reason = (
@@ -175,10 +200,10 @@ class _Documents:
         for position in np.flatnonzero(~features.has_fingerprint).tolist():
             wordless.add(Skip(self._places[position], *reason))
         statuses = np.array(self._statuses, dtype=np.int64).reshape(-1, _STATUS)
-        ids, values = Strings.of(self._ids), Strings.of(self._values)
+        ids, values, scopes = map(Strings.of, (self._ids, self._values, self._scopes))
         return Described(
             Files(Strings.of(self._paths), statuses),
-            Columns(file, line, ids, values, characters, start, size),
+            Columns(file, line, ids, values, scopes, characters, numbers[5:].T, start, size),
             features,
             self._skips,
             wordless,

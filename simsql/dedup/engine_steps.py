@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from simsql.decide.criteria import criterion
 from simsql.decide.documents import U64, Documents, group_nodes
+from simsql.decide.kinds import DIGESTS
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs
 from simsql.decide.verdicts import decide
@@ -137,7 +138,9 @@ def decide_components(documents: pa.Table, pairs: pa.Table, rules: Rules) -> pa.
     digests = documents["words"].to_pylist()
     words = np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).astype(np.uint64)
     everything, none = np.ones(total, dtype=bool), np.zeros(total, dtype=np.int64)
-    table = Documents(fingerprint, words, everything, characters, ~everything)
+    table = Documents(
+        fingerprint, words, everything, characters, ~everything, np.zeros((total, DIGESTS), np.int64)
+    )
     nodes = group_nodes(table, by_words=True)
     number = {digests[document]: node for node, document in enumerate(nodes.example.tolist())}
     left, right = (

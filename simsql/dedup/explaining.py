@@ -82,6 +82,8 @@ class _Explainer:
             reason = self._why_undecided(a if one.kept is None else b, "has no words to compare")
         elif not self._comparison.in_same_scope(a, b):
             reason = "they are in different scopes, so they were not compared"
+        elif self._rules.exact:
+            reason = "they are not identical"
         elif distance > self._rules.distance and (similarity is None or self._pictures):
             reason = f"distance {distance} is above {self._rules.distance}"
         elif similarity is not None and similarity < self._rules.similarity:
@@ -123,7 +125,7 @@ class _Explainer:
 
     def _similarity(self, a: int, b: int) -> float | None:
         nodes = self._nodes[[a, b]]
-        if not self._rules.checks_texts or (nodes < 0).any():
+        if not self._rules.checks_texts or self._rules.exact or (nodes < 0).any():
             return None
         return 1.0 if nodes[0] == nodes[1] else float(self._comparison.compare(nodes[:1], nodes[1:])[0])
 

@@ -113,7 +113,7 @@ class DedupOptions:
         """Return the documents in files, as the run reads them."""
         return DocumentReader(
             paths,
-            replace(self.layout, value_field=self.rules.keep_field, pictures=self.recipe.of_pictures),
+            replace(self.layout, value_fields=self.rules.fields, pictures=self.recipe.of_pictures),
             stdin=stdin,
             selection=self.selection,
             outputs=outputs,

@@ -44,6 +44,8 @@ class Member(NamedTuple):
     """To the representative; None if no texts were compared."""
     kept_distance: int
     kept_similarity: float | None
+    kind: str | None
+    """The kind of drop: see `simsql.decide.kinds.Kind`; None if it is kept."""
     droppable: bool
     """Whether a clean-up could drop it and keep `kept`."""
 
@@ -117,6 +119,7 @@ class Decisions(NamedTuple):
             _known(similarity),
             kept_distance.tolist(),
             _known(kept_similarity),
+            verdicts.kind[positions].tolist(),
             [at != to and at not in refused for at, to in zip(positions.tolist(), kept.tolist(), strict=True)],
         )
         found = [*zip(*columns, strict=True)]

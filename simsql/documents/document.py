@@ -21,8 +21,8 @@ class Document(NamedTuple):
     text: str
     place: str
     """Where it was read, as one printable line: `path` or `path:line`."""
-    value: str | None = None
-    """The value of the value field of a record, if it has one. Numbers and other types are written as JSON."""
+    values: tuple[str, ...] = ()
+    """Those of the value fields of a record, empty if missing. Numbers and other types are written as JSON."""
     line: int | None = None
     """The line where a record begins; None for a whole file."""
     path: Path | None = None
@@ -85,8 +85,8 @@ class Layout:
     """A byte order mark of UTF-8, UTF-16 or UTF-32 takes precedence. `DETECT` guesses where it is not UTF-8."""
     max_document: int = MAX_DOCUMENT
     """Limit in bytes, after decompression, for a text, or the line or row of a record."""
-    value_field: str | None = None
-    """The field or column whose value is read beside the text, if a record has it."""
+    value_fields: tuple[str, ...] = ()
+    """The fields or columns whose values are read beside the text, if a record has them."""
     main_content: bool = False
     """Whether the text of a web page is its main content, and not its source."""
     fingerprints: Literal["hex", "decimal"] | None = None

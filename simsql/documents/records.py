@@ -8,8 +8,9 @@ from simsql.documents.decoding import UnfitError
 from simsql.documents.document import Document, Found, Layout, Skip, printable, storable
 
 _NAMES = 8  # that a message lists
-Record = tuple[str, str, str | None]
-"""The id, empty without one, the text, and the value."""
+VALUE_OPTIONS = "--keep-field or --within"
+Record = tuple[str, str, Sequence[str]]
+"""The id, the text, and the values of the fields; empty without one."""
 
 
 def read_each(
@@ -31,10 +32,10 @@ def read_each(
         else:
             del item  # which may be long, and what is made of it goes on without it
             if record:
-                identity, text, value = record
+                identity, text, values = record
                 del record
                 yield Document(
-                    identity or f"{name}:{number}", text, f"{shown}:{number}", value or None, number, path, status
+                    identity or f"{name}:{number}", text, f"{shown}:{number}", tuple(values), number, path, status
                 )
                 del text
 

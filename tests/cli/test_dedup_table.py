@@ -41,6 +41,7 @@ def test_decisions_go_to_a_new_table(articles):
         "clusters": "1",
         "rows in them": "3",
         "rows that could be dropped": "2",
+        "similar": "2",
         **TIMES,
     }
     assert connection.execute(

@@ -107,9 +107,9 @@ def test_a_cluster(lines, home):
     others = {"similarity": 0.791667, "kept": "fox 2", "kept_distance": away, "kept_similarity": 0.791667}
     itself = {"similarity": 1.0, "kept": "fox 2", "kept_distance": 0, "kept_similarity": 1.0}
     assert fox["members"] == [
-        {"id": "fox 2", "place": f"{lines}:2", "distance": 0, **itself, "droppable": False},
-        {"id": "fox", "place": f"{lines}:1", "distance": away, **others, "droppable": True},
-        {"id": "fox 3", "place": f"{lines}:3", "distance": away, **others, "droppable": True},
+        {"id": "fox 2", "place": f"{lines}:2", "distance": 0, **itself, "kind": None, "droppable": False},
+        {"id": "fox", "place": f"{lines}:1", "distance": away, **others, "kind": "similar", "droppable": True},
+        {"id": "fox 3", "place": f"{lines}:3", "distance": away, **others, "kind": "similar", "droppable": True},
     ]
     assert ship["representative"] == "ship"
     assert [member["distance"] for member in ship["members"]] == [0, 0]

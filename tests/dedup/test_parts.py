@@ -38,7 +38,7 @@ def read_parts(reader, size):
 
 
 def check(path, size, **layout):
-    reader = DocumentReader([path], Layout(value_field="value", **layout))
+    reader = DocumentReader([path], Layout(value_fields=("value",), **layout))
     found, items = read_parts(reader, size)
     assert plain(items) == plain(reader)
     assert sum(part.size for part in found) == reader.bytes_total
@@ -74,7 +74,7 @@ def mixed_input(folder: Path) -> tuple[list[str], bytes]:
 def described(reader, workers):
     """What a source says about the documents of a reader."""
     with TokenSpool() as tokens, TextSpool() as texts:
-        source = files.FileSource(reader, DEFAULT_RECIPE, Rules(12), workers, texts)
+        source = files.FileSource(reader, DEFAULT_RECIPE, Rules(keep_field="value"), workers, texts)
         corpus = source.read(tokens, Stages())
         positions = [*range(source.total)]
         names = source.names(np.array(positions))
@@ -100,7 +100,7 @@ def test_processes_describe_what_one_would_read(tmp_path):
     paths, streamed = mixed_input(tmp_path)
 
     def reader():
-        return DocumentReader(paths, Layout(value_field="value"), stdin=io.BytesIO(streamed))
+        return DocumentReader(paths, Layout(value_fields=("value",)), stdin=io.BytesIO(streamed))
 
     one_by_one = reader()
     documents = list(one_by_one.documents(lambda _: None))
@@ -109,7 +109,7 @@ def test_processes_describe_what_one_would_read(tmp_path):
         "places": [document.place for document in documents],
         "lines": [document.line or 0 for document in documents],
         "characters": [len(document.text) for document in documents],
-        "values": [document.value or "" for document in documents],
+        "values": ["".join(document.values) for document in documents],
         "fingerprints": [simhash(document.text) or 0 for document in documents],
         "sketches": [sketch(document.text) or 0 for document in documents],
         "skips": (list(one_by_one.skips.by_reason.items()), one_by_one.skips.examples),

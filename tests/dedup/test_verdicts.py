@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simsql.decide.documents import Documents, group_nodes
+from simsql.decide.kinds import DIGESTS
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs
 from simsql.decide.verdicts import decide
@@ -73,6 +74,7 @@ def run(docs, table, *, to_archive=False):
         compared=words > 0,
         characters=column(document.characters for document in docs),
         protected=column((document.protected for document in docs), bool),
+        digests=np.zeros((len(docs), DIGESTS), dtype=np.int64),
     )
     nodes = group_nodes(given_documents, by_words=True)
     texts = [docs[position].text for position in nodes.example]

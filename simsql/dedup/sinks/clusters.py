@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from simsql.dedup.members import Decisions, Member
+from simsql.dedup.remarks import KindCount
 from simsql.dedup.sinks.clean import Cleaner
 from simsql.dedup.sinks.drop_list import ambiguity, listed_name, unambiguous_name
 from simsql.dedup.sinks.formats import JSON_LINES, ClusterWriter
@@ -27,6 +28,8 @@ class ClusterCount:
     clusters: int = 0
     members: int = 0
     droppable: int = 0
+    kinds: KindCount = field(default_factory=KindCount)
+    """The kinds of the droppable ones."""
     refused: SkipCount = field(default_factory=SkipCount)
     """Dropped documents that are not droppable, because nobody knows that their text is still there afterwards."""
     shared: int = 0
@@ -42,6 +45,8 @@ class ClusterCount:
         self.clusters += 1
         self.members += len(members)
         self.droppable += len(droppable)
+        for member in droppable:
+            self.kinds.add(member.kind or "", member.kept)
         if shared := [member for member in members if member.shared]:
             self.shared += len(shared)
             self.example = self.example or min(shared, key=attrgetter("position"))

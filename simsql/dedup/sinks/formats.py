@@ -20,7 +20,13 @@ _SHOWN_CLUSTERS = 20  # at a terminal
 _COLUMNS = {
     **{"cluster": "int64", "id": "string", "place": "string", "representative": "string"},
     **{"distance": "int32", "similarity": "float64"},
-    **{"kept": "string", "kept_distance": "int32", "kept_similarity": "float64", "droppable": "bool"},
+    **{
+        "kept": "string",
+        "kept_distance": "int32",
+        "kept_similarity": "float64",
+        "kind": "string",
+        "droppable": "bool",
+    },
 }
 
 _HEADINGS = f"{'cluster':>7}  {'size':>7}  {'distance':>8}  {'similarity':>10}  document\n"
@@ -47,6 +53,7 @@ def describe_member(member: Member) -> dict[str, Any]:
         "kept": member.kept_label,
         "kept_distance": member.kept_distance,
         "kept_similarity": _round(member.kept_similarity),
+        "kind": member.kind,
         "droppable": member.droppable,
     }
 

@@ -7,12 +7,14 @@ from uuid import uuid4
 
 import numpy as np
 import psycopg
+from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Engine
 
 from simsql.database.transfer import raw_connection
 from simsql.decide.documents import I64, Flags, Similarities
 from simsql.dedup.members import Decisions
+from simsql.dedup.remarks import KindCount
 from simsql.dedup.sources.rows import RowSource
 from simsql.dedup.sources.table import UNSTEADY, SourceTable, TableOptions
 from simsql.documents import SkipCount, Stages, open_output
@@ -21,7 +23,7 @@ from simsql.errors import SimsqlError, UsageError
 
 # Prefixes of the key columns: of the row that is kept, and of the row that represents the cluster.
 _KEPT, _REPRESENTATIVE = "kept_", "representative_"
-_RESULTS = ("distance", "similarity", "drop", "text_digest", "kept_text_digest")
+_RESULTS = ("distance", "similarity", "drop", "kind", "text_digest", "kept_text_digest")
 _LONGEST_NAME = 63  # bytes of a name in PostgreSQL
 _WRITTEN_ROWS = 5_000
 # The comment of a table that this module has made.
@@ -31,7 +33,7 @@ _MARK = "decisions of simsql dedup-table"
 _STAGE = (
     "CREATE TEMPORARY TABLE {staged} (part pg_catalog.oid, place pg_catalog.tid, kept_part pg_catalog.oid,"
     " kept_place pg_catalog.tid, star_part pg_catalog.oid, star_place pg_catalog.tid, distance pg_catalog.int4,"
-    " similarity pg_catalog.float8, drop pg_catalog.bool) ON COMMIT DROP"
+    " similarity pg_catalog.float8, drop pg_catalog.bool, kind pg_catalog.text) ON COMMIT DROP"
 )
 # One statement creates the table and fills it. An INSERT would name it again, and by then the owner of the schema
 # could have put another one, with triggers, in its place. Each text is read and digested once.
@@ -42,7 +44,7 @@ _CREATE = (
     " pg_catalog.sha256(pg_catalog.convert_to(t.{text}, 'UTF8')) AS text_digest"
     " FROM {rows_of} AS t WHERE {guard} AND EXISTS (SELECT FROM {staged} AS v"
     " WHERE v.place OPERATOR(pg_catalog.=) t.ctid AND v.part OPERATOR(pg_catalog.=) t.tableoid))"
-    " SELECT {keys}, {kept_keys}, v.distance, v.similarity, v.drop, {representative_keys}, t.text_digest,"
+    " SELECT {keys}, {kept_keys}, v.distance, v.similarity, v.drop, {representative_keys}, v.kind, t.text_digest,"
     " k.text_digest AS kept_text_digest FROM {staged} AS v"
     " JOIN decided AS t ON t.ctid OPERATOR(pg_catalog.=) v.place"
     " AND t.tableoid OPERATOR(pg_catalog.=) v.part"
@@ -66,6 +68,8 @@ class RowVerdicts(NamedTuple):
     similarity: Similarities
     """To the row that is kept; NaN if the texts were not compared."""
     drop: Flags
+    kind: NDArray[np.object_]
+    """None for rows that are kept."""
 
 
 class DecisionTable:
@@ -105,6 +109,7 @@ class DecisionTable:
                     map(str, batch.distance.tolist()),
                     (r"\N" if np.isnan(value) else repr(value) for value in batch.similarity.tolist()),
                     map(str, batch.drop.tolist()),
+                    (kind or r"\N" for kind in batch.kind.tolist()),
                 ]
                 lines = ["\t".join(line) for line in zip(*columns, strict=True)]
                 copy.write("\n".join([*lines, ""]))
@@ -197,6 +202,7 @@ class TableSink:
     def __init__(self, source: RowSource, table: DecisionTable | None, options: TableOptions) -> None:
         self.decided = self.clusters = self.members = self.droppable = 0
         """Numbers of rows, and of clusters."""
+        self.kinds = KindCount()
         self._source = source
         self._table = table
         self._options = options
@@ -207,6 +213,10 @@ class TableSink:
         decided = self._to_write(decisions)
         sizes = np.bincount(decisions.verdicts.representative, minlength=1)
         self.decided, self.droppable = len(decided.row), int(np.count_nonzero(decided.drop))
+        for kind, kept in zip(
+            decided.kind[decided.drop].tolist(), decided.kept[decided.drop].tolist(), strict=True
+        ):
+            self.kinds.add(kind, kept)
         self.clusters, self.members = int(np.count_nonzero(sizes > 1)), int(sizes[sizes > 1].sum())
         with stages.stage("write decisions", self.decided) as report:
             for written in self._table.write(decided):
@@ -230,6 +240,7 @@ class TableSink:
             np.bitwise_count(fingerprint[chosen] ^ fingerprint[kept]).astype(np.int64),
             verdicts.kept_similarity[chosen],
             kept != chosen,
+            verdicts.kind[chosen],
         )
 
     def _write_report(self, page: Any, decisions: Decisions, texts: TextSpool) -> None:

@@ -57,7 +57,7 @@ class FileSource(Source):
 
         Raises SimsqlError if there are no documents, none has the field that decides, or none is protected.
         """
-        describe = Describer(self.recipe, tokens if self.rules.checks_texts else None, self.texts)
+        describe = Describer(self.recipe, self.rules, tokens if self.rules.checks_texts else None, self.texts)
         with stages.stage("read and fingerprint", self.reader.bytes_total) as report:
             found = list(self._described(describe, report))
         if not found:
@@ -72,7 +72,14 @@ class FileSource(Source):
             self._check(self)
         preferred = criterion(rules, np.arange(self.total), columns.characters, values, columns.line)
         return Corpus(
-            features, columns.characters, preferred, self._order_by_name, self.recipe.of_pictures, self.protected
+            features,
+            columns.characters,
+            columns.digests,
+            preferred,
+            self._order_by_name,
+            self.recipe.of_pictures,
+            self.protected,
+            self._scopes(),
         )
 
     def _described(self, describe: Describer, report: Report) -> Iterator[Described]:
@@ -117,6 +124,25 @@ class FileSource(Source):
                     " documents; that of --keep-under has to be among the paths to read, too"
                 )
         return protected, values
+
+    def _scopes(self) -> I64 | None:
+        """Return a number for each document: only those with the same number are compared."""
+        rules, everything = self.rules, np.arange(self.total)
+        found: list[list[str]] = []
+        if rules.within:
+            found.append(self.columns.scope.some(everything))
+            if not any(value.strip("\0") for value in found[0]):
+                raise SimsqlError(f"no document has a field {' or '.join(rules.within)}: choose with --within")
+        if rules.within_folder:
+            paths = self.files.path.some(np.arange(len(self.files.status)))
+            folders = [str(Path(*Path(path).parent.parts[: rules.within_folder])) for path in paths]
+            found.append([folders[file] for file in self.columns.file.tolist()])
+        if not found:
+            return None
+        numbers: dict[tuple[str, ...], int] = {}
+        return np.array(
+            [numbers.setdefault(key, len(numbers)) for key in zip(*found, strict=True)], dtype=np.int64
+        )
 
     def _by_file(self, ask: Callable[[str, int], int], of_streams: int | None) -> I64:
         """Return a number for each document, given a function of the real path and the time of its file.

@@ -1,18 +1,28 @@
 """The rows of a table as documents."""
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from simsql.decide.criteria import criterion
 from simsql.decide.documents import I64
+from simsql.decide.kinds import DIGESTS, digests_of
 from simsql.dedup.corpus import Corpus, Features, Names, concatenate
-from simsql.dedup.describe import features_of, without_tokens
-from simsql.dedup.sources.table import Row, SourceTable, TableOptions
+from simsql.dedup.describe import digests_alone, features_of, without_tokens
+from simsql.dedup.sources.table import SourceTable, TableOptions
 from simsql.documents import Report, Stages
 from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.fingerprint import simhash_items_with_tokens
+
+
+class Row(NamedTuple):
+    """A row whose text is not null."""
+
+    place: int
+    characters: int
+    digests: tuple[int, ...]
 
 
 class RowSource:
@@ -32,23 +42,43 @@ class RowSource:
         options = self._options
         with stages.stage("sort keys"):
             self.order = self.table.read_order(options.rules.keep_field)
-        places, lengths = array("q"), array("q")
+        places, numbers = array("q"), array("q")
         with stages.stage("read and fingerprint", len(self.order.place)) as report:
-            items = simhash_items_with_tokens(self._rows(report), options.recipe, options.workers)
-            for rows, fingerprints, words, minima in items:
+            for rows, features in self._described(self._rows(report), tokens):
                 places.extend(row.place for row in rows)
-                lengths.extend(row.characters for row in rows)
-                self._features.append(features_of(fingerprints, words, minima, tokens))
+                for row in rows:
+                    numbers.extend((row.characters, *row.digests))
+                self._features.append(features)
         self.place = np.array(places, dtype=np.int64)
         """The place of each row."""
-        order, characters = self.order.find(self.place), np.array(lengths, dtype=np.int64)
+        order = self.order.find(self.place)
+        characters, *digests = np.frombuffer(numbers, dtype=np.int64).reshape(-1, 1 + DIGESTS).T
         return Corpus(
             concatenate(self._features),
             characters,
+            np.stack(digests, axis=1),
             criterion(options.rules, order.by_key, characters, -order.by_value),
             lambda positions: positions[np.argsort(order.by_key[positions])],
             scope=order.scope,
         )
+
+    def _described(
+        self, items: Iterator[tuple[Row, str]], tokens: TokenSpool
+    ) -> Iterator[tuple[Sequence[Row], Features]]:
+        options = self._options
+        if options.rules.exact:
+            rows: list[Row] = []
+
+            def texts() -> Iterator[str]:
+                for row, text in items:
+                    rows.append(row)
+                    yield text
+
+            yield rows, digests_alone(texts())
+            return
+        found = simhash_items_with_tokens(items, options.recipe, options.workers)
+        for some, fingerprints, words, minima in found:
+            yield some, features_of(fingerprints, words, minima, tokens)
 
     def _rows(self, report: Report) -> Iterator[tuple[Row, str]]:
         for number, found in enumerate(self.table.rows(), 1):
@@ -56,7 +86,9 @@ class RowSource:
             if found is None:
                 self.without_text += 1
             else:
-                yield found
+                place, text = found
+                yield Row(place, len(text), digests_of(text, self._options.rules.protect)), text
+                del text
             del found  # a long text is not kept while the next one is read
 
     def undecided(self) -> dict[str, int]:

@@ -156,14 +156,6 @@ class TableOptions:
             )
 
 
-class Row(NamedTuple):
-    """A row whose text is not null."""
-
-    place: int
-    """The place of its version: the number of its partition, its page (32 bits), its position there (16 bits)."""
-    characters: int
-
-
 class FoundColumn(NamedTuple):
     """A column of the table."""
 
@@ -251,13 +243,13 @@ class SourceTable:
         order = np.argsort(place)
         return KeyOrder(place[order], order, by_value[order], scope[order])
 
-    def rows(self) -> Iterator[tuple[Row, str] | None]:
-        """Yield each row of a scope with its text, or None for a row whose text is null.
+    def rows(self) -> Iterator[tuple[int, str] | None]:
+        """Yield the place of each row of a scope, and its text, or None for a row whose text is null.
 
         Few of them are in memory at a time.
         """
         for part, tid, text in self._fetch("simsql_rows", self.compose(_READ)):
-            yield None if text is None else (Row(self._place(part, tid), len(text)), text)
+            yield None if text is None else (self._place(part, tid), text)
 
     def labelled_texts(self, places: I64) -> Iterator[tuple[int, str, str]]:
         """Yield the places, texts and labels of the rows at these places, in any order."""
@@ -335,7 +327,7 @@ class SourceTable:
         ]
 
     def _place(self, partition: int, tid: str) -> int:
-        """Return the number that stands for a place: see `Row`."""
+        """Return the number for a place: its partition, its page (32 bits) and the position there (16 bits)."""
         number = self._partitions.setdefault(partition, len(self._partitions))
         page, _, position = tid[1:-1].partition(",")
         return number << _PLACE_BITS | int(page) << _POSITION_BITS | int(position)

@@ -10,6 +10,7 @@ from simsql.documents.document import Document, Found, Layout, Skip, printable
 from simsql.documents.formats import Format, Target, leave_out
 from simsql.documents.output_formats import DELIMITERS
 from simsql.documents.records import (
+    VALUE_OPTIONS,
     Record,
     check_filled,
     find_column,
@@ -46,7 +47,7 @@ class Table(Format):
             raise header
         text_column = find_text_column(header, layout.text_field, "header")
         id_column = find_column(header, layout.id_field, "--id-field")
-        value_column = find_column(header, layout.value_field, "--keep-field")
+        value_columns = [find_column(header, field, VALUE_OPTIONS) for field in layout.value_fields]
 
         def parse(row: list[str]) -> Record | None:
             if not row:
@@ -55,8 +56,8 @@ class Table(Format):
             text = row[text_column]
             check_filled(text)
             identity = "" if id_column is None else name_of(row[id_column])
-            value = None if value_column is None else name_of(row[value_column])
-            return identity, spell_fingerprint(text, layout) if layout.fingerprints else text, value
+            values = ["" if column is None else name_of(row[column]) for column in value_columns]
+            return identity, spell_fingerprint(text, layout) if layout.fingerprints else text, values
 
         return read_each(rows, found, parse)
 

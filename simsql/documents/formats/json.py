@@ -38,8 +38,8 @@ class JsonLines(Lines):
         try:
             record = _parse_object(line)
             text = _text_of(record, layout)
-            value = None if layout.value_field is None else name_of(record.get(layout.value_field))
-            return name_of(record.get(layout.id_field)), text, value
+            values = [name_of(record.get(field)) for field in layout.value_fields]
+            return name_of(record.get(layout.id_field)), text, values
         except RecursionError:
             raise UnfitError("not JSON", "nested too deeply") from None
 

@@ -17,7 +17,7 @@ class Lines(Format):
 
     def parse(self, layout: Layout, line: str) -> Record | None:  # noqa: ARG002
         """Return the record in a line; None for a line without one. Raise UnfitError for a bad one."""
-        return "", line, None
+        return "", line, ()
 
     def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the document in each line."""

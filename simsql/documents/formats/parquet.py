@@ -15,6 +15,7 @@ from simsql.documents.document import Document, Found, Layout, Skip, printable
 from simsql.documents.formats import ChangedError, Format, Target
 from simsql.documents.output import open_binary_output
 from simsql.documents.records import (
+    VALUE_OPTIONS,
     check_filled,
     find_column,
     find_text_column,
@@ -128,8 +129,8 @@ class _Table:
                 what = f"the column {layout.text_field!r} is {kind}: choose another with --text-field"
                 raise UnfitError("not a string", what)
             self._identity = find_column(schema.names, layout.id_field, "--id-field")
-            self._value = find_column(schema.names, layout.value_field, "--keep-field")
-            wanted = [position for position in (text, self._identity, self._value) if position is not None]
+            self._values = [find_column(schema.names, field, VALUE_OPTIONS) for field in layout.value_fields]
+            wanted = [position for position in (text, self._identity, *self._values) if position is not None]
             self.columns = [schema.names[position] for position in dict.fromkeys(wanted)]
             groups = map(self.file.metadata.row_group, range(self.file.metadata.num_row_groups))
             self.groups = [max(group.num_rows, 0) for group in groups]
@@ -149,9 +150,12 @@ class _Table:
         texts = _texts(self._arrow, batch.column(layout.text_field))
         nothing = [None] * len(texts)
         ids = nothing if self._identity is None else _names(self._arrow, batch.column(layout.id_field))
-        values = nothing if self._value is None else _names(self._arrow, batch.column(layout.value_field))
-        rows = enumerate(zip(ids, texts, values, strict=True), number + 1)
-        return read_each(rows, found, lambda row: (row[0] or "", _fit(row[1], layout), row[2]))
+        values = [
+            nothing if column is None else _names(self._arrow, batch.column(field))
+            for field, column in zip(layout.value_fields, self._values, strict=True)
+        ]
+        rows = enumerate(zip(ids, texts, *values, strict=True), number + 1)
+        return read_each(rows, found, lambda row: (row[0] or "", _fit(row[1], layout), [v or "" for v in row[2:]]))
 
     def writing(self, target: Target) -> AbstractContextManager[Any]:
         """Return a writer for the same columns, in a context."""

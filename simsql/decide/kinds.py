@@ -1,0 +1,82 @@
+"""Kinds of drops: in what a dropped text differs from the one that is kept in its favour."""
+
+import re
+from collections.abc import Collection
+from enum import StrEnum
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simsql.decide.documents import I64
+
+
+class Kind(StrEnum):
+    """What a dropped text has in common with the kept one; the first of these that is true."""
+
+    IDENTICAL = "identical"
+    """The text."""
+    SAME_WORDS = "same words"
+    """The words: signs, case, punctuation or white space differ."""
+    NUMBERS = "numbers"
+    """All but the digits of numbers."""
+    SIMILAR = "similar"
+    """Most words."""
+
+
+class Protected(StrEnum):
+    """In what texts must not differ if one is dropped in favour of the other."""
+
+    NUMBERS = "numbers"
+    """Their numbers, one after the other."""
+    SYMBOLS = "symbols"
+    """Their signs, one after the other, such as those of - 5, C++ or a != b; not the punctuation of sentences."""
+
+
+DIGESTS = 3
+"""How many digests a text has: see `digests_of`."""
+
+_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_RUN = re.compile(b"00+")
+_DIGITS = re.compile(r"\d+")
+# The first bytes in UTF-8 of the digits of other scripts.
+_OTHERS = b"\xd9\xdb\xdf\xe0\xe1\xea\xef\xf0"
+_PROTECTED = {
+    Protected.NUMBERS: r"\d+",
+    Protected.SYMBOLS: r"""[^\w\s.,;:!?'"()\[\]\u2010-\u201f\u2026\xab\xbb]""",
+}
+
+
+def digests_of(text: str, protected: Collection[Protected] = ()) -> tuple[int, int, int]:
+    """Return digests of a text, of the text with a 0 for each run of digits, and of what is protected in it.
+
+    They are in [-2 ** 63, 2 ** 63).
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) == len(data.translate(None, _OTHERS)):
+        masked = _RUN.sub(b"0", data.translate(_ZEROS))
+    else:
+        masked = _DIGITS.sub("0", text).encode("utf-8", "surrogatepass")
+    found = "|".join(_PROTECTED[each] for each in sorted(protected))
+    kept = "\n".join(re.findall(found, text)).encode("utf-8", "surrogatepass") if found else b""
+    digest = _digest(data)
+    return digest, digest if masked == data else _digest(masked), _digest(kept) if found else 0
+
+
+def _digest(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big", signed=True)
+
+
+def kinds_of(digests: I64, kept: I64, same_words: NDArray[np.bool_]) -> NDArray[np.object_]:
+    """Return the kind of each document that is dropped, and None for the others.
+
+    `digests` has a row of `digests_of` for each document, `kept` is as in `Verdicts`, and `same_words` is whether
+    both have the same words.
+    """
+    same_text, same_numbers = (digests[:, at] == digests[kept, at] for at in (0, 1))
+    found = np.full(len(kept), Kind.SIMILAR, dtype=object)
+    found[same_numbers] = Kind.NUMBERS
+    found[same_words] = Kind.SAME_WORDS
+    found[same_text] = Kind.IDENTICAL
+    found[kept == np.arange(len(kept))] = None
+    return found
