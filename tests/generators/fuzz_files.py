@@ -265,7 +265,7 @@ def try_records(folder: Path, random: Random) -> bool:
     path = folder / f"a{'.txt' if ending == '.lines' else ending}"
     path.write_bytes(data)
     limit = random.choice((1 << 24, 1 << 24, 1 << 24, 1000, 30))
-    layout = Layout(encoding=encoding, max_document=limit, value_field=random.choice((None, "value")))
+    layout = Layout(encoding=encoding, max_document=limit, value_fields=random.choice(((), ("value",))))
     found = read_both(path, layout, lines=ending == ".lines", size=random.choice((1, 7, 50, 1 << 21)))
     if limit < 1 << 24 or encoding in ("utf-7",):
         return any(isinstance(item, Document) for item in found)
