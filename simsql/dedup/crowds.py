@@ -88,9 +88,8 @@ class Crowds:
             own: dict[int, list[int]] = {}
             for found in self._compare(*self._among(asked)):
                 yield found
-                for one, other in zip(
-                    *map(np.ndarray.tolist, self._in_turn(found.droppable(drop, guard))), strict=True
-                ):
+                earlier, later = self._in_turn(found.droppable(drop, guard))
+                for one, other in zip(earlier.tolist(), later.tolist(), strict=True):
                     own.setdefault(one, []).append(other)
             for node in here.tolist():
                 if not dropped[node]:
