@@ -20,7 +20,7 @@ PIECES = st.sampled_from([*DIGITS, "a", "\u00e9", "\u4e2d", "-", "+", "!=", ".",
 def test_digests_are_equal_for_what_they_stand_for(one, other):
     def parts(text):
         signs = [sign for sign in text if not (sign.isalnum() or sign in ".,?' ")]
-        return text, re.sub(r"\d+", "#", text), (re.findall(r"\d+", text), signs)
+        return text, re.sub(r"\d", "", text), (re.findall(r"\d+", text), signs)
 
     digests = [digests_of(text, list(Protected)) for text in (one, other)]
     for mine, others, of_one, of_other in zip(parts(one)[:2], parts(other)[:2], *digests, strict=False):
