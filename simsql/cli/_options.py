@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from simsql.decide.kinds import Protected
-from simsql.decide.rules import Keep, Rules
+from simsql.decide.rules import FEATURES_SIMILARITY, Keep, Rules
 from simsql.documents import STDOUT, DocumentReader, Layout, Outputs, Selection, printable, storable
 from simsql.documents.output_formats import Format, choose_format
 from simsql.errors import UsageError
@@ -64,6 +64,9 @@ MEANINGS = {
     ),
     "--batch": Meaning("ROWS", "Read and write this many rows at a time (1 or more)"),
     "--blocks": Meaning("N", "Split the 64 bits into this many blocks (at most 64)", "-b"),
+    "--by-features": Meaning(
+        None, "Compare texts by the features of the recipe, such as words and pairs of words, not by word trigrams"
+    ),
     "--chart": Meaning("FILE", "Draw precision and recall over the distance to this SVG file"),
     "--check": Meaning(None, "Print only what needs attention, and exit with code 1 if anything does"),
     "--clean": Meaning(
@@ -452,10 +455,17 @@ class Deciding:
     """The options of every command that decides which documents to keep."""
 
     distance: Annotated[int, distance_option(" between texts that are compared")] = 12
-    similarity: Annotated[float, share_option("--similarity", "; 0 compares no texts")] = 0.6
-    drop_similarity: Annotated[
-        float | None, share_option("--drop-similarity", "; by default 0.7, or --similarity if it is higher")
+    similarity: Annotated[
+        float | None,
+        share_option("--similarity", "; by default 0.6, or 0.5 with --by-features; 0 compares no texts"),
     ] = None
+    drop_similarity: Annotated[
+        float | None,
+        share_option(
+            "--drop-similarity", "; by default 0.7, 0.6 with --by-features, or --similarity if it is higher"
+        ),
+    ] = None
+    by_features: Annotated[bool, option("--by-features", "; for titles and records")] = False
     keep: Annotated[Keep | None, option("--keep", "; by default the first of these")] = None
     keep_field: Annotated[str | None, option("--keep-field")] = None
     protect: Annotated[str | None, option("--protect")] = None
@@ -466,9 +476,11 @@ class Deciding:
         if self.keep and self.keep_field:
             raise UsageError("--keep and --keep-field exclude each other: leave one out")
         keep = self.keep or Keep.CENTRAL
-        similarity = 1.0 if self.exact and self.similarity == Rules.similarity else self.similarity
+        similarity = FEATURES_SIMILARITY if self.by_features else Rules.similarity
+        similarity = (1.0 if self.exact else similarity) if self.similarity is None else self.similarity
         rules = Rules(self.distance, similarity, self.drop_similarity, keep, self.keep_field)
-        return replace(rules, protect=_parse_protected(self.protect), exact=self.exact)
+        rules = replace(rules, protect=_parse_protected(self.protect), exact=self.exact)
+        return replace(rules, by_features=self.by_features)
 
 
 def _parse_protected(names: str | None) -> tuple[Protected, ...]:

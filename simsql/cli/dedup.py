@@ -57,6 +57,8 @@ class _Deciding(Deciding):
         rules = self.rules()
         if not recipe.of_pictures:
             return rules
+        if rules.by_features:
+            raise UsageError("pictures have no features to compare: leave out --by-features")
         if rules.checks_texts and rules.drop_similarity is None:
             rules = replace(rules, drop_similarity=max(PICTURE_DROP_SIMILARITY, rules.similarity))
         return rules if self.keep or self.keep_field else replace(rules, keep=Keep.LONGEST)

@@ -7,6 +7,7 @@ from simsql.decide.kinds import Protected
 from simsql.errors import UsageError
 
 DROP_SIMILARITY = 0.7
+FEATURES_SIMILARITY, FEATURES_DROP_SIMILARITY = 0.5, 0.6
 PICTURE_DROP_SIMILARITY = 0.95
 """The similarity from which on a picture is dropped by default: see docs/guides/images.md for the measurements."""
 
@@ -57,6 +58,8 @@ class Rules:
     """Compare only documents whose paths have the same folders up to this depth."""
     exact: bool = False
     """Whether only identical texts are found."""
+    by_features: bool = False
+    """Whether texts are compared by the features of the recipe, instead of by word trigrams."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.distance <= 64:
@@ -92,7 +95,8 @@ class Rules:
         """The similarity from which on a document is dropped."""
         if not self.checks_texts:
             return 0.0
-        return max(DROP_SIMILARITY, self.similarity) if self.drop_similarity is None else self.drop_similarity
+        least = FEATURES_DROP_SIMILARITY if self.by_features else DROP_SIMILARITY
+        return max(least, self.similarity) if self.drop_similarity is None else self.drop_similarity
 
     @property
     def by_value(self) -> bool:

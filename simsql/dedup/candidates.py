@@ -13,7 +13,7 @@ from simsql.arrays.positions import consecutive, portions
 from simsql.decide.documents import I64, U64, Flags, Similarities
 from simsql.decide.stars import SimilarPairs
 from simsql.errors import SimsqlError
-from simsql.fingerprint import compare_pairs, documents_of, pairs_of
+from simsql.fingerprint import Compare, compare_pairs, compare_trigrams, documents_of, pairs_of
 from simsql.hamming import find_matches, find_pairs
 
 # Candidates that are compared together, eight bytes each: many, so that documents are seldom read again.
@@ -34,13 +34,12 @@ class Tokens(NamedTuple):
     """The number of tokens of each."""
     read: Callable[[I64], U64]
     """Returns the tokens of those at these positions, none of them twice, one after the other."""
-    pictures: bool = False
-    """Whether they are of pictures."""
+    how: Compare = compare_trigrams
 
     def compare(self, candidates: Candidates) -> Iterator[tuple[I64, I64, Similarities]]:
         """Yield the similarities of pairs."""
         for pairs in _together(candidates):
-            yield from compare_pairs(self.counts, self.read, pairs, pictures=self.pictures)
+            yield from compare_pairs(self.counts, self.read, pairs, self.how)
 
 
 def choose_similar(

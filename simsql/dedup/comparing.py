@@ -14,7 +14,16 @@ from simsql.dedup.corpus import Corpus
 from simsql.dedup.crowds import Crowds
 from simsql.documents import Report
 from simsql.documents.spool import TokenSpool
-from simsql.fingerprint import compare_documents, compare_pairs, mix, pairs_of
+from simsql.fingerprint import (
+    Compare,
+    compare_documents,
+    compare_features,
+    compare_pairs,
+    compare_pictures,
+    compare_trigrams,
+    mix,
+    pairs_of,
+)
 
 
 class Comparison:
@@ -38,7 +47,10 @@ class Comparison:
         self.nodes = group_nodes(self.documents, by_words=rules.checks_texts, scope=corpus.scope)
         example = self.nodes.example
         starts, counts = found.token_start[example], found.token_count[example]
-        self._tokens = Tokens(counts, lambda nodes: tokens.read_at(starts[nodes], counts[nodes]), corpus.pictures)
+        how: Compare = compare_features if rules.by_features else compare_trigrams
+        if corpus.pictures:
+            how = lambda tokens, _counts, _groups, left, right: compare_pictures(tokens, left, right)  # noqa: E731
+        self._tokens = Tokens(counts, lambda nodes: tokens.read_at(starts[nodes], counts[nodes]), how)
         self._scope = None if corpus.scope is None else corpus.scope[example]
         self._compared = 0
 
@@ -50,7 +62,9 @@ class Comparison:
         if self.rules.exact:  # nodes tell all
             compared: Iterator[tuple[I64, I64, Similarities]] = iter(())
         elif self.rules.checks_texts and not self.corpus.pictures:
-            self._buckets = Buckets(self._described(), self.rules.distance, self.rules.similarity, new)
+            # Fingerprints are as near as sketches to similarities by trigrams, and farther to those by features.
+            distance = 64 if self.rules.by_features else self.rules.distance
+            self._buckets = Buckets(self._described(), distance, self.rules.similarity, new)
             compared = self._tokens.compare(self._buckets.pairs())
             self._crowds = Crowds(self._buckets, self._compare_similar)
         else:
@@ -97,8 +111,8 @@ class Comparison:
         return ((a, b, 1 - np.bitwise_count(fingerprints[a] ^ fingerprints[b]) / 64) for a, b in found)
 
     def _compare_similar(self, left: I64, right: I64) -> SimilarPairs:
-        counts, read, pictures = self._tokens
-        compared = compare_pairs(counts, read, pairs_of(left, right), pictures=pictures)
+        counts, read, how = self._tokens
+        compared = compare_pairs(counts, read, pairs_of(left, right), how)
         return choose_similar(compared, self.rules.similarity, self._count)
 
     def _count(self, pairs: int) -> None:
@@ -117,5 +131,5 @@ class Comparison:
 
     def compare(self, left: I64, right: I64) -> Similarities:
         """Return the similarities of pairs of nodes."""
-        counts, read, pictures = self._tokens
-        return compare_documents(counts, read, left, right, pictures=pictures)
+        counts, read, how = self._tokens
+        return compare_documents(counts, read, left, right, how)

@@ -133,7 +133,8 @@ class Describer:
             for _, fingerprints in simhash_items(items, self._recipe):
                 yield without_tokens(fingerprints)
             return
-        for _, fingerprints, tokens, minima in simhash_items_with_tokens(items, self._recipe):
+        found = simhash_items_with_tokens(items, self._recipe, features=self._rules.by_features)
+        for _, fingerprints, tokens, minima in found:
             yield features_of(fingerprints, tokens, minima, self._tokens)
 
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from simsql.arrays.positions import consecutive, portions, roots_of, unite
 from simsql.fingerprint.features import padded_trigrams
 from simsql.fingerprint.hashes import I64, U64
-from simsql.fingerprint.pictures import compare_pictures
 from simsql.fingerprint.shared_features import compare_features
 
 # Documents and tokens of a tile; a longer text is a tile of its own. A group is made of one or two tiles.
@@ -27,6 +26,8 @@ _PAIRS, _PLACES = 1 << 19, 1 << 20
 
 ReadTokens = Callable[[I64], U64]
 """Returns the tokens of documents, which are given by their numbers, one document after the other."""
+Compare = Callable[[U64, I64, I64, I64, I64], NDArray[np.float64]]
+"""Returns the similarities of pairs, given the tokens of documents and more as for `compare_features`."""
 
 
 class Compared(NamedTuple):
@@ -37,16 +38,21 @@ class Compared(NamedTuple):
     similarity: NDArray[np.float64]
 
 
+def compare_trigrams(tokens: U64, counts: I64, groups: I64, left: I64, right: I64) -> NDArray[np.float64]:
+    """Return the similarities of pairs of documents, given their tokens, as `similarity` does."""
+    return compare_features(*padded_trigrams(tokens, counts), groups, left, right)
+
+
 def compare_documents(
-    counts: I64, read_tokens: ReadTokens, left: I64, right: I64, *, pictures: bool = False
+    counts: I64, read_tokens: ReadTokens, left: I64, right: I64, compare: Compare = compare_trigrams
 ) -> NDArray[np.float64]:
-    """Return the similarities of pairs of documents, as `similarity` does, in bounded memory.
+    """Return the similarities of pairs of documents in bounded memory.
 
     `left` and `right` are numbers of documents, one pair per array position. The other arguments are as for
     `compare_pairs`. Memory grows with the number of pairs and the longest texts, not with the sum of all texts.
     """
     wanted = pairs_of(left, right)
-    blocks = list(compare_pairs(counts, read_tokens, np.unique(wanted), pictures=pictures))
+    blocks = list(compare_pairs(counts, read_tokens, np.unique(wanted), compare))
     found = np.concatenate(
         [np.zeros(0, dtype=np.uint64), *(pairs_of(block.left, block.right) for block in blocks)]
     )
@@ -69,25 +75,24 @@ def documents_of(pairs: U64) -> tuple[I64, I64]:
 
 
 def compare_pairs(
-    counts: I64, read_tokens: ReadTokens, pairs: U64, *, pictures: bool = False
+    counts: I64, read_tokens: ReadTokens, pairs: U64, compare: Compare = compare_trigrams
 ) -> Iterator[Compared]:
     """Yield the similarities of pairs of documents, in any order, and overwrite `pairs`.
 
     `counts` is the number of tokens of each document. `read_tokens` gets the numbers of some documents, none of
     them twice, and returns the hashes of their tokens, document after document. `pairs` are as `pairs_of` returns
-    them. Beside them, memory grows with the number of documents and the longest texts. `pictures` is whether the
-    documents are pictures.
+    them. Beside them, memory grows with the number of documents and the longest texts.
     """
     # So few pairs have at most 2**24 documents, and tiles.
     for some in _slices(len(pairs), 1 << _TILE_BITS - 1):
-        yield from _compare(counts, read_tokens, pairs[some], pictures=pictures)
+        yield from _compare(counts, read_tokens, pairs[some], compare)
 
 
 def _slices(size: int, step: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, size, step))
 
 
-def _compare(counts: I64, read_tokens: ReadTokens, pairs: U64, *, pictures: bool) -> Iterator[Compared]:
+def _compare(counts: I64, read_tokens: ReadTokens, pairs: U64, compare: Compare) -> Iterator[Compared]:
     layout = _Layout(counts, pairs)
     for some in _slices(len(pairs), _PAIRS):
         pairs[some] = layout.by_tile(pairs[some])
@@ -95,11 +100,7 @@ def _compare(counts: I64, read_tokens: ReadTokens, pairs: U64, *, pictures: bool
     for some in _slices(len(pairs), _PAIRS):
         for block in layout.blocks(pairs[some]):
             tokens = _read(read_tokens, block.documents, counts)
-            if pictures:
-                similarity = compare_pictures(tokens, block.left, block.right)
-            else:
-                features = padded_trigrams(tokens, counts[block.documents])
-                similarity = compare_features(*features, block.groups, block.left, block.right)
+            similarity = compare(tokens, counts[block.documents], block.groups, block.left, block.right)
             yield Compared(block.documents[block.left], block.documents[block.right], similarity)
 
 

@@ -179,15 +179,20 @@ def simhash_items(
 
 
 def simhash_items_with_tokens(
-    items: Iterable[tuple[Item, str]], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
+    items: Iterable[tuple[Item, str]],
+    recipe: Recipe = DEFAULT_RECIPE,
+    workers: int | None = None,
+    *,
+    features: bool = False,
 ) -> Iterator[tuple[list[Item], Fingerprints, TokenLists, Minima]]:
     """Yield the batches of `simhash_items`, the hashes of the tokens that `similarity` compares, and the minima.
 
     The tokens are the words of the default recipe, whatever `recipe` is, and take eight bytes each. If `recipe`
-    has the same words, as most do, each text is split into words once.
+    has the same words, as most do, each text is split into words once. With `features`, those of `recipe` are in
+    the place of the tokens and of their trigrams.
     """
     waiting: deque[Item] = deque()
-    work = partial(_fingerprint_with_tokens, recipe=recipe)
+    work = partial(_fingerprint_with_features if features else _fingerprint_with_tokens, recipe=recipe)
     texts = _texts_of(items, waiting)
     for found in map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS):
         values, empty, hashes, counts, *minima = found
@@ -242,6 +247,19 @@ def _fingerprint_with_tokens(texts: list[str], recipe: Recipe) -> Arrays:
     else:
         found, outcome = hash_tokens(texts, "words"), _fingerprint(texts, recipe)
     return *outcome, *found, *minima_of_tokens(found)
+
+
+def _fingerprint_with_features(texts: list[str], recipe: Recipe) -> Arrays:
+    if len(texts) == 1 and len(texts[0]) > _LONG:
+        pieces, tally = [np.zeros(0, dtype=np.uint64)], Tally(recipe)
+        for hashes, occurrences in iter_counts(iter_features(texts[0], recipe)):
+            tally.add(hashes, occurrences)
+            pieces.append(hashes)
+        found, outcome = TokenLists(np.concatenate(pieces), np.array([sum(map(len, pieces))])), tally.outcome()
+    else:
+        features = extract_features(texts, recipe)
+        found, outcome = TokenLists(features.hashes, features.documents), fingerprints_of(features, recipe)
+    return *outcome, *found, *minima_of_tokens(found, features=True)
 
 
 def _fingerprint_with_sketches(texts: list[str], recipe: Recipe) -> Arrays:

@@ -89,8 +89,8 @@ def sketch_many(texts: Iterable[str] | TextColumn, workers: int | None = None) -
     return np.ma.MaskedArray(np.concatenate(values), mask=np.concatenate(masks))
 
 
-def minima_of_tokens(tokens: TokenLists) -> Minima:
-    """Return the sketches and bands of texts from their tokens, which must be the words of the default recipe.
+def minima_of_tokens(tokens: TokenLists, *, features: bool = False) -> Minima:
+    """Return the sketches and bands of texts from their tokens: the words of the default recipe, or `features`.
 
     Beside the result, memory is bounded.
     """
@@ -103,9 +103,10 @@ def minima_of_tokens(tokens: TokenLists) -> Minima:
         end = start + int(counts[texts].sum())
         here = tokens.hashes[start:end]
         if len(here) > _AT_ONCE:
-            smallest = _minima_of_portions(here[at : at + _AT_ONCE] for at in range(0, len(here), _AT_ONCE))
+            pieces = (here[at : at + _AT_ONCE] for at in range(0, len(here), _AT_ONCE))
+            smallest = _minima_of_portions(pieces if features else _trigrams_of_portions(pieces))
         else:
-            smallest = _minima(*padded_trigrams(here, counts[texts]))
+            smallest = _minima(*((here, counts[texts]) if features else padded_trigrams(here, counts[texts])))
         found.sketches[texts] = _bits(smallest)
         for band in range(BANDS):
             found.bands[texts, band] = _band(smallest, band)
@@ -113,10 +114,10 @@ def minima_of_tokens(tokens: TokenLists) -> Minima:
     return found
 
 
-def _minima_of_portions(portions_of_tokens: Iterable[U64]) -> U32:
-    """Return the minima of one text whose tokens come in portions; the largest numbers if it has none."""
+def _minima_of_portions(portions_of_features: Iterable[U64]) -> U32:
+    """Return the minima of one text whose features come in portions; the largest numbers if it has none."""
     smallest = np.full((_BITS, 1), _LARGEST, dtype=np.uint32)
-    for hashes in _trigrams_of_portions(portions_of_tokens):
+    for hashes in portions_of_features:
         np.minimum(smallest, _minima(hashes, np.array([len(hashes)])), out=smallest)
     return smallest
 
@@ -139,7 +140,7 @@ def _trigrams_of_portions(portions_of_tokens: Iterable[U64]) -> Iterator[U64]:
 
 def _sketch(texts: list[str]) -> Outcome:
     if len(texts) == 1 and is_long(texts[0]):
-        smallest = _minima_of_portions(iter_token_hashes(texts[0], "words"))
+        smallest = _minima_of_portions(_trigrams_of_portions(iter_token_hashes(texts[0], "words")))
         empty = np.array([bool((smallest == _LARGEST).all())])  # no feature has these minima
         return np.where(empty, np.uint64(0), _bits(smallest)), empty
     tokens = hash_tokens(texts, "words")

@@ -159,3 +159,15 @@ def test_errors_of_postgresql(articles, database_url):
     dedup("--into", "missing.decisions").failed(2, 'PostgreSQL: schema "missing" does not exist')
     dedup("--into", "decisions", table="99999").failed(2, "there is no table 99999")
     dedup("--into", "decisions", table="missing").failed(2, 'PostgreSQL: relation "missing" does not exist')
+
+
+def test_short_texts_are_compared_by_their_features(articles):
+    connection, dedup = articles
+    connection.execute("DELETE FROM article")
+    for slug, body in (("a", "blue steel desk lamp"), ("b", "steel desk lamp"), ("c", "round oak chair")):
+        connection.execute("INSERT INTO article VALUES (%s, %s, 1)", [slug, body])
+    for options, dropped in (((), "0"), (("--by-features",), "1")):
+        found = dedup("--into", "decisions", "--replace", *options).done()
+        assert found.table["rows that could be dropped"] == dropped
+    ((similarity,),) = connection.execute("SELECT similarity FROM decisions WHERE drop").fetchall()
+    assert similarity == pytest.approx(5 / 7)

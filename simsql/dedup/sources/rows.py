@@ -76,7 +76,8 @@ class RowSource:
 
             yield rows, digests_alone(texts())
             return
-        found = simhash_items_with_tokens(items, options.recipe, options.workers)
+        features = options.rules.by_features
+        found = simhash_items_with_tokens(items, options.recipe, options.workers, features=features)
         for some, fingerprints, words, minima in found:
             yield some, features_of(fingerprints, words, minima, tokens)
 
