@@ -27,7 +27,7 @@ from simsql.arrays.positions import portions
 from simsql.errors import UsageError
 from simsql.fingerprint.batches import TextColumn, map_batches
 from simsql.fingerprint.features import padded_trigrams
-from simsql.fingerprint.hashes import GOLDEN, I64, U64, mix
+from simsql.fingerprint.hashes import GOLDEN, I64, SHINGLE, U64, mix
 from simsql.fingerprint.tokens import hash_tokens, is_long, iter_token_hashes
 from simsql.fingerprint.utf8 import TokenLists
 from simsql.fingerprint.vote import Fingerprints, Outcome
@@ -108,8 +108,7 @@ def minima_of_tokens(tokens: TokenLists, *, features: bool = False) -> Minima:
         else:
             smallest = _minima(*((here, counts[texts]) if features else padded_trigrams(here, counts[texts])))
         found.sketches[texts] = _bits(smallest)
-        for band in range(BANDS):
-            found.bands[texts, band] = _band(smallest, band)
+        found.bands[texts] = _bands(smallest)
         start = end
     return found
 
@@ -166,12 +165,14 @@ def _bits(smallest: U32) -> U64:
     return octets.view("<u8")[:, 0].astype(np.uint64)
 
 
-def _band(smallest: U32, band: int) -> U32:
-    """Return the keys of a band of the texts with these smallest values."""
-    keys = np.full(smallest.shape[1], band, dtype=np.uint64)
-    for values in smallest[_MINIMA * band : _MINIMA * (band + 1)]:
-        keys = mix(keys ^ values)
-    return keys.astype(np.uint32)
+def _bands(smallest: U32) -> U32:
+    """Return the keys of the bands of the texts with these smallest values."""
+    values = smallest[: _MINIMA * BANDS].reshape(BANDS, _MINIMA, -1)
+    keys = np.repeat(np.arange(BANDS, dtype=np.uint64)[:, None], smallest.shape[1], axis=1)
+    for place in range(_MINIMA):
+        keys *= SHINGLE
+        keys += values[:, place]
+    return mix(keys).astype(np.uint32).T
 
 
 @overload

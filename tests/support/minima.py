@@ -41,8 +41,8 @@ def plain_sketch(text):
 def plain_bands(text):
     keys = list(range(BANDS))
     for place, value in enumerate((plain_minima(text) or [])[: 3 * BANDS]):
-        keys[place // 3] = mix(keys[place // 3] ^ value)
-    return [key % 2**32 if plain_minima(text) else 0 for key in keys]
+        keys[place // 3] = (keys[place // 3] * 0xD1342543DE82EF95 + value) & BITS_64
+    return [mix(key) % 2**32 if plain_minima(text) else 0 for key in keys]
 
 
 @cache
