@@ -167,6 +167,7 @@ def test_clusters_of_files(tmp_path):
         "kept": 'a "name"',
         "kept_distance": "0",
         "kept_similarity": "1.0",
+        "kind": "",
         "droppable": "false",
     }
     assert found[13]["droppable"] == "true"
