@@ -29,7 +29,7 @@ _FIELDS = tuple(
     map(
         Column,
         (
-            *("recipe", "distance", "similarity", "found"),
+            *("recipe", "distance", "similarity", "by_features", "found"),
             *(f"{name}{end}" for name in ("precision", "recall", "f1") for end in ("", "_low", "_high")),
             "recommended",
         ),
@@ -74,7 +74,8 @@ def evaluate_command(
 
     A pair has a label (near-duplicate, not or unsure) and its texts in text_a and text_b, or the ids of two
     documents in id_a and id_b. Print precision, recall and F1 with 95% intervals for each distance from 0 to 16,
-    without a check and with each similarity, and recommend one of these rules.
+    without a check and with each similarity, and for each similarity by the features of the recipe. Recommend one
+    of these rules.
     """
     names = dict.fromkeys(recipe or [DEFAULT_RECIPE.id])
     recipes = {printable(name): parse_recipe(name) or DEFAULT_RECIPE for name in names}
@@ -100,7 +101,7 @@ def evaluate_command(
     if chart:
         panels: list[Panel] = []
         for name, figures in results:
-            panels += rule_panels(name, figures)
+            panels += rule_panels(name, [rule for rule in figures if not rule.by_features])
         with open_output(chart) as file:
             file.write(draw_chart(panels))
     print_skips(skips, telling.console)
@@ -120,17 +121,18 @@ def _rows(results: Sequence[_Result], best: RuleFigures | None) -> Iterator[Sequ
         for rule in figures:
             exact = (*rule.precision, *rule.recall, *rule.f1)
             estimates = (None if figure is None else round(figure, 6) for figure in exact)
-            yield name, rule.distance, rule.similarity, rule.found, *estimates, rule is best
+            by_features = rule.by_features
+            yield name, rule.distance, rule.similarity, by_features, rule.found, *estimates, rule is best
 
 
 def _print_tables(results: Sequence[_Result]) -> None:
     first = True
     for name, figures in results:
-        for least in dict.fromkeys(rule.similarity for rule in figures):
+        for least, by_features in dict.fromkeys((rule.similarity, rule.by_features) for rule in figures):
             heading = "by distance alone" if least is None else f"similarity at least {least:g}"
-            print(f"{'' if first else chr(10)}{name}, {heading}")
+            print(f"{'' if first else chr(10)}{name}, {heading}{' by its features' if by_features else ''}")
             first = False
-            rules = (rule for rule in figures if rule.similarity == least)
+            rules = (rule for rule in figures if (rule.similarity, rule.by_features) == (least, by_features))
             print_rows(Format.TABLE, _HEADINGS, map(_cells, rules))
 
 
@@ -156,11 +158,12 @@ def _advise(results: Sequence[_Result], best: RuleFigures | None, labels: Labels
         return
     name = next(name for name, figures in results if any(rule is best for rule in figures))
     recipe = "" if name == DEFAULT_RECIPE.id else f" --recipe {shlex.quote(name)}"
-    rules = Rules(best.distance, best.similarity or 0.0)
+    rules = Rules(best.distance, best.similarity or 0.0, by_features=best.by_features)
+    how = "--by-features" if best.by_features else f"--distance {rules.distance}"
     # The figures are those of pairs in clusters; with this option, they are also those of dropped texts.
     drop = "" if rules.drop == rules.similarity else f" --drop-similarity {rules.similarity:g}"
     yield (
-        f"recommended: simsql dedup --distance {rules.distance} --similarity {rules.similarity:g}{drop}{recipe},"
+        f"recommended: simsql dedup {how} --similarity {rules.similarity:g}{drop}{recipe},"
         f" with a precision of {best.precision.value:.2f} ({_interval(best.precision)}) and a recall of"
         f" {best.recall.value:.2f} ({_interval(best.recall)})"
     )
@@ -172,6 +175,6 @@ def _advise(results: Sequence[_Result], best: RuleFigures | None, labels: Labels
             f" {_FEW} of each, the intervals are more reliable"
         )
     if labels.weighted:
-        yield "near-duplicates beyond the distance of simsql sample are missing from the recall"
+        yield "the weights count: the recall is that of all pairs for which the labels stand"
     else:
         yield "the figures hold for pairs like these; to estimate a collection, label pairs from simsql sample"

@@ -4,11 +4,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from simsql.arrays.positions import consecutive
+from simsql.decide.documents import I64, U64, Flags, Similarities
+from simsql.decide.rules import Rules
+from simsql.dedup.bands import Buckets, Described, Limits
 from simsql.documents import Document, DocumentReader, SkipCount, Stages, name_paths, printable
 from simsql.errors import SimsqlError
 from simsql.evaluate.labels import Labelled
 from simsql.evaluate.measures import NO_FINGERPRINT, LabelledPairs, RuleFigures, evaluate_pairs
-from simsql.fingerprint import Recipe, simhash_many, similarity_many
+from simsql.fingerprint import (
+    Recipe,
+    compare_documents,
+    compare_features,
+    compare_trigrams,
+    simhash_items_with_tokens,
+)
 
 MOST_DISTANCE = 16
 DISTANCES = range(MOST_DISTANCE + 1)
@@ -21,18 +31,56 @@ class LabelledTexts:
     """The texts of labelled pairs."""
 
     def __init__(self, pairs: Sequence[Labelled], texts: Sequence[tuple[str, str]]) -> None:
-        self._sides = [a for a, _ in texts], [b for _, b in texts]
-        self._similarities = similarity_many(*self._sides).data
+        self._texts = [a for a, _ in texts] + [b for _, b in texts]
+        self._left, self._right = np.arange(2 * len(texts)).reshape(2, -1)
         self._alike = np.array([pair.alike for pair in pairs])
         self._weights = np.array([pair.weight for pair in pairs])
 
     def measure(self, recipe: Recipe, similarities: Iterable[float]) -> list[RuleFigures]:
-        """Return the figures of the rules for each distance, without a check and with each similarity."""
-        a, b = (simhash_many(side, recipe) for side in self._sides)
-        distance = np.bitwise_count(a.data ^ b.data).astype(np.int64)
-        distance[a.mask | b.mask] = NO_FINGERPRINT
-        pairs = LabelledPairs(distance, self._similarities, self._alike, self._weights)
-        return evaluate_pairs(pairs, DISTANCES, similarities)
+        """Return the figures of the rules for each distance, without a check and with each similarity.
+
+        Then those with each similarity by the features of the recipe, to which distances do not matter.
+        """
+        similarities, figures = list(similarities), []
+        for by_features in (False, True):
+            texts, similarity, missing = self._describe(recipe, by_features=by_features)
+            limits = {Rules.distance: 64} if by_features else {bits: bits for bits in DISTANCES}
+            for least in similarities if by_features else (None, *similarities):
+                distance = self._distances(texts, least, limits)
+                distance[missing] = NO_FINGERPRINT
+                pairs = LabelledPairs(distance, similarity, self._alike, self._weights)
+                found = evaluate_pairs(pairs, limits, () if least is None else [least])
+                figures += [rule._replace(by_features=by_features) for rule in found if rule.similarity == least]
+        return figures
+
+    def _describe(self, recipe: Recipe, *, by_features: bool) -> tuple[Described, Similarities, Flags]:
+        """Return what finds candidates among the texts, the similarities of the pairs, and which lack prints."""
+        items = simhash_items_with_tokens(enumerate(self._texts), recipe, features=by_features)
+        _, prints, tokens, minima = zip(*items, strict=True)
+        lacking = np.concatenate([part.mask for part in prints])
+        hashes, counts = map(np.concatenate, zip(*tokens, strict=True))
+        starts = np.cumsum(counts) - counts
+
+        def read(some: I64) -> U64:
+            tokens: U64 = hashes[consecutive(starts[some], counts[some])]
+            return tokens
+
+        how = compare_features if by_features else compare_trigrams
+        similarity = compare_documents(counts, read, self._left, self._right, how)
+        described = np.concatenate([part.data for part in prints]), *map(np.concatenate, zip(*minima, strict=True))
+        return Described(*described), similarity, lacking[self._left] | lacking[self._right]
+
+    def _distances(self, texts: Described, least: float | None, limits: Mapping[int, int]) -> I64:
+        """Return the first distance at which `simsql dedup` compares each pair, given the bits it allows."""
+        if least is None:
+            apart = texts.fingerprints[self._left] ^ texts.fingerprints[self._right]
+            found: I64 = np.bitwise_count(apart).astype(np.int64)
+            return found
+        found = np.full(len(self._left), NO_FINGERPRINT)
+        met = Buckets(texts, 64, least).meet(self._left, self._right)
+        for distance, bits in sorted(limits.items(), reverse=True):
+            found[met & Limits(texts, bits, least).near(self._left, self._right)] = distance
+        return found
 
 
 def find_texts(

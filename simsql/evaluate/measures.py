@@ -48,6 +48,8 @@ class RuleFigures(NamedTuple):
     distance: int
     similarity: float | None
     """None for a rule without a check."""
+    by_features: bool
+    """Whether it compares texts by the features of the recipe."""
     found: int
     """The number of labelled pairs that it finds."""
     precision: Estimate
@@ -81,7 +83,8 @@ def evaluate_pairs(
     number = found.astype(np.int64) @ counts
     return [
         RuleFigures(
-            distance, least, int(number[rule]), *(_estimate(exact[i][rule], resampled[i][rule]) for i in range(3))
+            *(distance, least, False, int(number[rule])),
+            *(_estimate(exact[i][rule], resampled[i][rule]) for i in range(3)),
         )
         for rule, (distance, least) in enumerate(rules)
     ]
