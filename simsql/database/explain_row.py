@@ -58,9 +58,10 @@ def explain_row(
     """Explain why a search in an index finds the row with this key, or does not.
 
     With the options of `similar`, this is that search, else one within a distance.
-    The values of a key of several columns are separated by commas. The text of the query must have a fingerprint.
-    The row is looked for without the index: this reads the table. Raises UsageError if the table has no key and
-    for columns without texts or sketches, and sqlalchemy.exc.DBAPIError if the index refuses searches.
+    A key is written as PostgreSQL prints it, one of several columns as a row: `(1,two)`. The text of the query
+    must have a fingerprint. The row is looked for without the index: this reads the table. Raises UsageError if
+    the table has no key and for columns without texts or sketches, and sqlalchemy.exc.DBAPIError if the index
+    refuses searches.
     """
     parameters = {"table": table, "column": column, "scope": encode_scope(query.scope)}
     target = connection.execute(_TARGET, parameters).one()
@@ -153,7 +154,7 @@ def _read_row(connection: Connection, target: Any, key: str) -> tuple[dict[str, 
     parts = {name: sql.SQL((getattr(target, name) or "").replace("%", "%%")) for name in target._fields[2:8]}
     statement = sql.SQL(
         "SELECT (SELECT pg_catalog.to_jsonb(r) FROM (SELECT {columns}) AS r), true{in_scope} FROM {rows} AS t"
-        " WHERE {guard} AND pg_catalog.concat_ws(',', {key}) OPERATOR(pg_catalog.=) %s"
+        " WHERE {guard} AND pg_catalog.concat(({key})) OPERATOR(pg_catalog.=) %s"
     ).format(**parts)
     found = raw_connection(connection).execute(statement, [key]).fetchone()
     return found and (found[0], bool(found[1]))

@@ -77,8 +77,11 @@ def test_primary_keys_of_several_columns_in_a_scope(connection, database_url):
     connection.execute('ALTER TABLE "a b" DROP CONSTRAINT "a b_pkey"')
     connection.execute('CREATE UNIQUE INDEX "odd one" ON "a b" ("the key", tenant)')
     assert json.loads(run("pairs", '"a b"', "--scope", "tenant=1", *options).done().out)["a_keys"] == [["y", 1]]
-    near = ["near", '"a b"', "--scope", "tenant=2", "--fingerprint", 2**64 - 1, "--explain", "x,2", *options[1:]]
+    near = ["near", '"a b"', "--scope", "tenant=2", "--fingerprint", 2**64 - 1, "--explain", "(x,2)", *options[1:]]
     assert "\nfound: " in run(*near).done().out
+    connection.execute("INSERT INTO \"a b\" VALUES ('1,x', 2, 0)")
+    near[-3] = '("1,x",2)'
+    assert "\nnot found: distance 64 is above 3" in run(*near).done().out
     connection.execute('DROP INDEX "odd one"')
     run("clusters", '"a b"', "--scope", "tenant=1", *options).failed(
         2, '"a b" has neither a primary key nor a unique index on NOT NULL columns: leave out --keys'
