@@ -445,7 +445,8 @@ class SearchIndex:
         are new since the last step. If there are none, that takes milliseconds in a table of any length, but pause
         between steps. One in a thousand is a backfill again, for rows that appeared in another way: of an attached
         partition, or with a fingerprint and no sketch. `report` is called after each batch and each step. Several
-        processes can follow a table. Raises errors as `backfill` does, at any step: then call it again.
+        processes can follow a table. Raises errors as `backfill` does, at any step: then call it again. Raises
+        UsageError if the column has no index, unless this object has a recipe.
         """
         given = {"all_rows": False, "batch_rows": batch_rows, "report": report}
         for number in count():
@@ -506,6 +507,12 @@ class SearchIndex:
         with sqlalchemy_errors(), engine.connect().execution_options(**READ_COMMITTED) as connection:
             with connection.begin():
                 target = find_target(connection, self._table, column, sketch_column)._replace(given=self._extract)
+                if function == "follow" and not target.indexed and self._recipe is None:
+                    # The default recipe may not be that of an index that was dropped, perhaps for a moment.
+                    raise UsageError(
+                        f"{self._table}({target.column}) has no simhash index that says how its fingerprints are"
+                        " made: name the recipe (recipe, --recipe)"
+                    )
                 backfill = Backfill(connection, target, weights, sketch_source, self._recipe, **options)
             yield backfill
 

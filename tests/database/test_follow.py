@@ -4,7 +4,7 @@ import pytest
 from program import wait_until
 from upkeep import flush_statistics
 
-from simsql import UsageError, simhash
+from simsql import Recipe, UsageError, simhash
 from simsql.database import SearchIndex, backfill, create_index, drop_index, search_index, to_bigint
 
 
@@ -86,6 +86,21 @@ def test_the_index_is_asked_at_each_step(articles, database, step):
     create_index(database, "article", "fingerprint", recipe=None)
     with pytest.raises(UsageError, match="nobody has named the columns of the texts"):
         step()
+
+
+def test_the_default_recipe_does_not_replace_that_of_a_dropped_index(articles, database):
+    drop_index(database, "article")
+    create_index(database, "article", "fingerprint", recipe="words3-log-1", sources="body")
+    steps = SearchIndex(database, "article", "fingerprint").follow("body")
+    assert next(steps).written == 5
+    drop_index(database, "article")
+    write(articles, 6, 7)
+    with pytest.raises(UsageError, match=": name the recipe"):
+        next(steps)
+    named = SearchIndex(database, "article", "fingerprint", recipe=Recipe.from_id("words3-log-1")).follow("body")
+    assert next(named).written == 2
+    create_index(database, "article", "fingerprint", recipe="words3-log-1", sources="body")
+    assert SearchIndex(database, "article").verify_texts().differing == 0
 
 
 @pytest.mark.every_version
