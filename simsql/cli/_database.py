@@ -38,7 +38,7 @@ def postgresql_errors(install: str = "simsql install") -> Iterator[None]:
             raise
         said = one_line(error, install)
         kind = UsageError if is_wrong_name(error) and not said.endswith(install) else SimsqlError
-        raise kind(f"PostgreSQL: {said.removeprefix('simsql: ')}") from error
+        raise kind(f"PostgreSQL: {said}") from error
 
 
 def _ask_for_codes(connection: Any) -> None:

@@ -298,7 +298,8 @@ def _follow(
             engine.dispose()
             pause = min(_PAUSE * 2**failures, _LONGEST_PAUSE)
             failures += 1
-            complain(f"PostgreSQL: {as_commands(one_line(error, run.install))}; next try in {pause:g} s")
+            said = as_commands(one_line(error, run.install)).removesuffix(".")
+            complain(f"PostgreSQL: {said}; next try in {pause:g} s")
             time.sleep(pause)
 
 

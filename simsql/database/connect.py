@@ -174,4 +174,5 @@ def one_line(error: PostgresqlError, install: str = "simsql install") -> str:
         hint = "Name a user in the URL: postgresql://user@host/database"
     elif isinstance(original, psycopg.errors.InvalidName):
         hint = "Put a name with spaces or capital letters into double quotes, within the quotes of the shell"
+    message = message.removeprefix("simsql: ")
     return re.sub(r"\s+", " ", f"{message}. {hint}" if hint else message).strip()

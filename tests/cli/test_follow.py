@@ -119,6 +119,15 @@ def test_it_waits_for_a_server_that_restarts(server):
         assert (ended.code, ended.err.splitlines()[-1]) == (130, "simsql: interrupted")
 
 
+def test_an_error_after_the_first_look_is_one_sentence(notes, worker):
+    process = worker()
+    process.stdout.readline()
+    notes.execute("ALTER TABLE note DROP CONSTRAINT note_pkey")
+    said = process.stderr.readline().decode()
+    assert said.startswith("simsql: PostgreSQL: public.note has neither a primary key nor a unique index")
+    assert said.endswith(" in the order of such a key: create one; next try in 0.5 s\n")
+
+
 def test_systemd_hears_of_each_look(notes, worker):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(f"\0simsql-test-{os.getpid()}")

@@ -177,4 +177,4 @@ def test_a_server_that_does_not_answer_is_said_in_one_line_without_the_password(
 def test_an_error_of_psycopg_alone_is_said_as_well(connection):
     with pytest.raises(psycopg.Error) as failed:
         connection.execute("SELECT simsql.near('pg_class', 1)")
-    assert one_line(failed.value).startswith("simsql: pg_class has no simhash index. Create it: SELECT")
+    assert one_line(failed.value).startswith("pg_class has no simhash index. Create it: SELECT")
