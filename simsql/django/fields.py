@@ -144,6 +144,10 @@ class _Bits64Field(models.BigIntegerField):
     def _check_sources(self) -> Iterable[checks.CheckMessage]:
         if self.sources is None:
             return
+        try:
+            self.check_recipe()
+        except UsageError as error:
+            yield checks.Error(str(error), obj=self, id="simsql.E005")
         own = {field.name: field for field in self.model._meta.local_concrete_fields}
         for name in self.sources.names:
             kinds = models.CharField | models.TextField if self.extract is None else models.Field
@@ -171,6 +175,13 @@ class _Bits64Field(models.BigIntegerField):
                 check_database(connections[alias])
             except ImproperlyConfigured as error:
                 yield checks.Error(str(error), obj=self, id="simsql.E003")
+                continue
+            if not self.sources or self.model._meta.db_table not in connections[alias].introspection.table_names():
+                continue
+            try:
+                _refuse_other_recipe(self, connections[alias])
+            except UsageError as error:  # a warning, for migrate may be about to change the index
+                yield checks.Warning(str(error), obj=self, id="simsql.W001")
 
 
 class SimhashField(_Bits64Field):

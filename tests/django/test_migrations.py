@@ -392,6 +392,7 @@ def test_checks_name_what_is_wrong():
         fingerprint = SimhashField(source={"title": 1, "nothing": 1, "data": 1})
         again = SimhashField(source="title", null=False)
         sketch = SketchField(source="text")
+        unknown = SimhashField(source="title", recipe="phash64")
         text = models.TextField()
         title = models.TextField()
         data = models.JSONField()
@@ -405,6 +406,7 @@ def test_checks_name_what_is_wrong():
         f"The source '{name}' is not a text field of the table library_wrong." for name in ("nothing", "data")
     ]
     assert "must allow nulls" in found["simsql.E002"]
+    assert "the id phash64 is not enough to fingerprint texts" in found["simsql.E005"]
     assert "no SimhashField of its own with the source 'text'" in found["simsql.E004"]
     with pytest.raises(TypeError, match="that of one text"):
         SketchField(source={"title": 1})

@@ -353,6 +353,8 @@ def test_another_recipe_than_that_of_the_index_is_refused(monkeypatch):
         list(Article.objects.near("fingerprint", text=ZEN))
     with pytest.raises(CommandError, match="cannot be compared"):
         backfill("library.Article")
+    (found,) = [each for each in Article.check(databases=["default"]) if each.id == "simsql.W001"]
+    assert says in found.msg
     assert Note.objects.count() == 0
 
 
