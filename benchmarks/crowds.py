@@ -80,9 +80,7 @@ def measure(program: str, file: Path, workers: int) -> str:
         return f"{used.ru_utime + used.ru_stime:>7.1f} {used.ru_maxrss // 1024:>6} failed: {said.strip()[-200:]}"
     clusters = [json.loads(line) for line in output.open()]
     dropped = sum(member["droppable"] for cluster in clusters for member in cluster["members"])
-    return (
-        f"{used.ru_utime + used.ru_stime:>7.1f} {used.ru_maxrss // 1024:>6} {len(clusters):>9,} {dropped:>8,}"
-    )
+    return f"{used.ru_utime + used.ru_stime:>7.1f} {used.ru_maxrss // 1024:>6} {len(clusters):>9,} {dropped:>8,}"
 
 
 if __name__ == "__main__":

@@ -26,19 +26,20 @@ from numpy.typing import NDArray
 from benchmarks.decisions import Corpus, near_pairs, read_corpora
 from benchmarks.figures import markdown_line
 from benchmarks.labelled import Pairs, find_alike, find_folder, padded_trigrams, read_lines
+from benchmarks.similar_recall import Share
+from simsql.dedup.bands import Buckets, Described
 from simsql.fingerprint import (
     estimate_similarity,
+    minima_of_tokens,
     simhash_items_with_tokens,
     simhash_many,
     similarity_many,
     sketch_distance,
     sketch_many,
-    sketches_of_tokens,
-    tokens_of_items,
 )
 
 REPORTED, ESTIMATED = 0.6, 0.55
-DISTANCES = (10, 12)
+DISTANCE = 12
 _SEED = 7
 _ROUNDS = 5
 _REPLACED = (0.02, 0.05, 0.1, 0.2, 0.4)
@@ -60,12 +61,12 @@ def speed_table(corpora: Sequence[Corpus]) -> Iterator[str]:
     yield markdown_line(["---", *["---:"] * 4])
     for corpus in corpora:
         texts = corpus.texts
-        tokens = [found for _, found in tokens_of_items(enumerate(texts))]
+        tokens = [found for _, _, found, _ in simhash_items_with_tokens(enumerate(texts))]
         work: dict[str, Callable[[], object]] = {
             "fingerprints": partial(simhash_many, texts),
             "sketches": partial(sketch_many, texts),
             "both": lambda: list(simhash_items_with_tokens(enumerate(texts))),  # noqa: B023 - called in the loop
-            "alone": lambda: list(map(sketches_of_tokens, tokens)),  # noqa: B023
+            "alone": lambda: list(map(minima_of_tokens, tokens)),  # noqa: B023
         }
         seconds = {name: float("inf") for name in work}
         for _ in range(_ROUNDS):
@@ -156,16 +157,16 @@ def filter_table(corpora: Sequence[Corpus]) -> Iterator[str]:
     )
     yield markdown_line(["---", *["---:"] * 4])
     for corpus in corpora:
-        pairs = np.array(near_pairs(corpus.texts, DISTANCES[-1]), dtype=np.int64).reshape(-1, 2)
+        pairs = np.array(near_pairs(corpus.texts, DISTANCE), dtype=np.int64).reshape(-1, 2)
         sketches = sketch_many(corpus.texts).data
         passes = np.bitwise_count(sketches[pairs[:, 0]] ^ sketches[pairs[:, 1]]) <= at_most
         exact = _similarities(corpus.texts, pairs)
-        yield markdown_line([f"{corpus.name}, within {DISTANCES[-1]}", *_passing(passes, exact)])
+        yield markdown_line([f"{corpus.name}, within {DISTANCE}", *_passing(passes, exact)])
     exact, differing, apart = short_pairs(corpora[0])
     yield markdown_line(["15 to 35 English words", *_passing(differing <= at_most, exact)])
-    near = apart <= DISTANCES[-1]
+    near = apart <= DISTANCE
     shares = _passing(differing[near] <= at_most, exact[near])
-    yield markdown_line([f"15 to 35 English words, within {DISTANCES[-1]}", *shares])
+    yield markdown_line([f"15 to 35 English words, within {DISTANCE}", *shares])
 
 
 def short_pairs(corpus: Corpus) -> tuple[Floats, NDArray[np.uint8], NDArray[np.uint8]]:
@@ -214,9 +215,8 @@ def decision_table(name: str, corpus: Corpus, alike: Pairs) -> Iterator[str]:
         candidates, found = find()
         seconds = time.process_time() - start
         right = len(wanted & found)
-        precision, recall = right / max(1, len(found)), right / len(wanted)
         f1 = 2 * right / (len(found) + len(wanted))
-        shares = [f"{share:.3f}" for share in (precision, recall, f1)]
+        shares = [str(Share(right, len(found))), str(Share(right, len(wanted))), f"{f1:.3f}"]
         yield markdown_line([name, way, f"{candidates:,}", f"{len(found):,}", *shares, f"{seconds:.2f}"])
 
 
@@ -225,15 +225,9 @@ Found = tuple[int, set[tuple[int, int]]]
 
 def ways(corpus: Corpus) -> Iterator[tuple[str, Callable[[], Found]]]:
     """Yield names of ways to find similar pairs, and functions that return how many were compared, and which."""
-    for distance in DISTANCES:
-        for sketched, texts, check in (
-            (False, False, "nothing else"),
-            (True, False, f"estimates of {ESTIMATED} or more"),
-            (False, True, "texts"),
-            (True, True, "sketches, then texts"),
-        ):
-            find = partial(_by_simsql, corpus, distance, sketched=sketched, texts=texts)
-            yield f"simsql, distance {distance}, {check}", find
+    yield "simsql, bands and sketches, texts", partial(_checked, corpus, partial(_by_bands, corpus))
+    for estimated, check in ((False, "nothing else"), (True, f"estimates of {ESTIMATED} or more")):
+        yield f"simsql, distance {DISTANCE}, {check}", partial(_by_distance, corpus, estimated=estimated)
     for package, candidates in (("datasketch", _by_datasketch), ("gaoya", _by_gaoya), ("rensa", _by_rensa)):
         try:
             module = import_module(package)
@@ -243,18 +237,20 @@ def ways(corpus: Corpus) -> Iterator[tuple[str, Callable[[], Found]]]:
             yield f"{package} MinHash LSH, texts", partial(_checked, corpus, partial(candidates, module, corpus))
 
 
-def _by_simsql(corpus: Corpus, distance: int, *, sketched: bool, texts: bool) -> Found:
-    pairs = found = np.array(near_pairs(corpus.texts, distance), dtype=np.int64).reshape(-1, 2)
-    if sketched:
+def _by_distance(corpus: Corpus, *, estimated: bool) -> Found:
+    pairs = found = np.array(near_pairs(corpus.texts, DISTANCE), dtype=np.int64).reshape(-1, 2)
+    if estimated:
         sketches = sketch_many(corpus.texts).data
-        left, right = (sketches[pairs[:, side]] for side in (0, 1))
-        if texts:
-            pairs = pairs[np.bitwise_count(left ^ right) <= sketch_distance(REPORTED)]
-        else:
-            found = pairs[estimate_similarity(left, right) >= ESTIMATED]
-    if texts:
-        found = pairs[_similarities(corpus.texts, pairs) >= REPORTED]
+        found = pairs[estimate_similarity(*(sketches[pairs[:, side]] for side in (0, 1))) >= ESTIMATED]
     return len(pairs), set(map(tuple, found.tolist()))
+
+
+def _by_bands(corpus: Corpus) -> set[tuple[int, int]]:
+    _, fingerprints, _, minima = zip(*simhash_items_with_tokens(enumerate(corpus.texts)), strict=True)
+    sketches, bands = map(np.concatenate, zip(*minima, strict=True))
+    described = Described(np.concatenate([part.data for part in fingerprints]), sketches, bands)
+    found = (np.sort(pairs, axis=0).T.tolist() for pairs in Buckets(described, DISTANCE, REPORTED).pairs())
+    return {(a, b) for pairs in found for a, b in pairs}
 
 
 def _checked(corpus: Corpus, find: Callable[[], set[tuple[int, int]]]) -> Found:

@@ -90,12 +90,14 @@ def test_the_program_runs_on_a_labelled_file_without_other_tools(
     names = [re.sub(r" \(\d.*", "", row[0]) for row in rows]
     assert names == [
         "| simsql dedup",
+        "| simsql dedup --by-features",
         "| simsql dedup",
+        "| simsql dedup --by-features",
         "| simsql, storage `tables`",
         "| simsql, storage `expression`",
         "| simsql, distance 12, texts compared",
     ]
-    assert [row[1:4] for row in rows[2:4]] == [["1.000"] * 3] * 2
+    assert [row[1:4] for row in rows[4:6]] == [["1.000"] * 3] * 2
     path.write_text('{"text": "no label"}\n')
     with pytest.raises(SystemExit, match=r"labelled\.jsonl:1 needs the fields"):
         read_labelled(path, None)

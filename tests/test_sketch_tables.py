@@ -10,8 +10,6 @@ from benchmarks import sketches
 from benchmarks.decisions import Corpus
 from benchmarks.labelled import find_alike, padded_trigrams
 
-WIDE, NARROW = 12, 10
-
 
 @pytest.fixture(scope="module")
 def made_up():
@@ -37,22 +35,20 @@ def test_the_truth_is_the_similarity_of_the_program():
 def test_ways_to_find_pairs(made_up):
     alike = find_alike(map(padded_trigrams, made_up.words), sketches.REPORTED)
     wanted = set(alike)
-    near = {
-        distance: {
-            (a, b)
-            for a, b in combinations(range(len(made_up.texts)), 2)
-            if (simsql.simhash(made_up.texts[a]) ^ simsql.simhash(made_up.texts[b])).bit_count() <= distance
-        }
-        for distance in (NARROW, WIDE)
-    }
     rows = {cells(line)[1]: cells(line)[2:] for line in sketches.decision_table("made up", made_up, alike)}
-    for distance, found in near.items():
-        right = len(found & wanted)
-        expected = [len(found), len(found), right / len(found), right / len(wanted)]
-        row = rows[f"simsql, distance {distance}, nothing else"]
-        assert [float(cell) for cell in row[:4]] == pytest.approx(expected, abs=5e-4)
-        for check in ("texts", "sketches, then texts"):
-            assert rows[f"simsql, distance {distance}, {check}"][1:4] == [str(right), "1.000", row[3]]
+    near = {
+        (a, b)
+        for a, b in combinations(range(len(made_up.texts)), 2)
+        if simsql.hamming_distance(*(simsql.simhash(made_up.texts[place]) for place in (a, b))) <= 12
+    }
+    right, row = len(near & wanted), rows["simsql, distance 12, nothing else"]
+    assert [int(row[0]), int(row[1])] == [len(near), len(near)]
+    shares = [float(cell.split()[0]) for cell in row[2:5]]
+    expected = [right / len(near), right / len(wanted), 2 * right / (len(near) + len(wanted))]
+    assert shares == pytest.approx(expected, abs=5e-4)
+    row = rows["simsql, bands and sketches, texts"]
+    assert row[1] == str(len(wanted))
+    assert [cell.split()[0] for cell in row[2:5]] == ["1.000"] * 3
 
 
 def test_edited_copies_are_counted(made_up):

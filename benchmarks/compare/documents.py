@@ -48,6 +48,10 @@ def _run_simsql(source: Path, target: Path) -> Sequence[str | Path]:
     return [*_SIMSQL, source, "--output", target, "--quiet"]
 
 
+def _run_by_features(source: Path, target: Path) -> Sequence[str | Path]:
+    return [*_run_simsql(source, target), "--by-features"]
+
+
 def _read_clusters(path: Path, count: int) -> Answer:
     lines = path.read_text(encoding="utf-8").splitlines()
     return by_clusters(count, ([int(member["id"]) for member in json.loads(line)["members"]] for line in lines))
@@ -79,6 +83,7 @@ def tools(server: Server | None) -> list[Tool]:
     """Return the tools, simsql first."""
     found = [
         Tool("simsql dedup", "simsql", _run_simsql, _read_clusters, checked=False),
+        Tool("simsql dedup --by-features", "simsql", _run_by_features, _read_clusters, checked=False),
         _minhash("gaoya", "gaoya", "gaoya"),
         _minhash("rensa", "rensa", "rensa"),
         _minhash("datasketch", "datasketch", "datasketch"),
@@ -110,7 +115,7 @@ def measure(corpus: Labelled, server: Server | None, peers: bool, say: Callable[
     Raises WrongResultError if a tool that compares texts finds a pair that is not similar.
     """
     chosen = []
-    for tool in tools(server if peers else None)[: None if peers else 1]:
+    for tool in tools(server if peers else None)[: None if peers else 2]:
         if tool.version is None:
             say(f"{tool.name}: not installed")
         else:

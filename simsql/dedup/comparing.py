@@ -69,12 +69,12 @@ class Comparison:
             self._crowds = Crowds(self._buckets, self._compare_similar)
         else:
             compared = self._compare_near(new, workers)
-        self._pairs = choose_similar(compared, self.rules.similarity, self._count)
+        self.pairs = choose_similar(compared, self.rules.similarity, self._count)
 
     def decide(self, report: Report) -> Verdicts:
         """Return the decisions, with all similarities: see `simsql.decide.verdicts.decide`."""
         self._report, corpus = report, self.corpus
-        given = self.documents, self.nodes, self._pairs, self._crowds, self.rules
+        given = self.documents, self.nodes, self.pairs, self._crowds, self.rules
         verdicts = decide(*given, corpus.criterion, corpus.order_by_name)
         # Representatives need not be near enough to be compared.
         node = self.nodes.of_document

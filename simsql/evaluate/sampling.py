@@ -1,7 +1,7 @@
-"""Draw pairs of near fingerprints to label, evenly over the distances.
+"""Draw pairs of documents to label: of every kind, evenly over the similarities, and of those that are apart.
 
-G. S. Manku, A. Jain, A. Das Sarma: Detecting near-duplicates for web crawling, WWW 2007, judged a fixed number of
-random pairs at each distance: most pairs of a collection are far apart, and the close ones would hardly be drawn.
+Most pairs of a collection have nothing in common, and would be all that is drawn at random. So pairs are drawn
+from groups, and each stands for as many of its group as there are for each that was drawn.
 """
 
 from typing import NamedTuple
@@ -9,71 +9,76 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.fingerprint import GOLDEN, mix
-from simsql.hamming import find_pairs, hamming_distance
+from simsql.decide.documents import I64, NONE, U64
+from simsql.decide.kinds import Kind, kinds_of
+from simsql.dedup.comparing import Comparison
+from simsql.fingerprint import documents_of, pairs_of
 
-U64 = NDArray[np.uint64]
+APART = "apart"
+"""The kind of pairs that were not found similar."""
+
+_ALL = 1 << 20  # pairs that are listed to draw from them, instead of drawn until there are enough
 
 
 class Drawn(NamedTuple):
-    """Pairs of different fingerprints in random order; arrays of one length."""
+    """Pairs of documents in random order; arrays of one length."""
 
-    left: U64
-    """The smaller fingerprint of each pair."""
-    right: U64
-    distance: NDArray[np.int64]
+    left: I64
+    """Positions in the corpus."""
+    right: I64
+    kind: NDArray[np.object_]
     weight: NDArray[np.float64]
-    """The number of pairs at this distance for each that was drawn."""
+    """The number of pairs of its group for each that was drawn."""
 
 
-class _AtDistance(NamedTuple):
-    """The pairs at a distance: their number, and those with the smallest random numbers."""
+def draw_pairs(comparison: Comparison, pairs: int, seed: int = 0) -> Drawn:
+    """Draw `pairs` of the pairs of documents, or all if there are fewer, once the similar ones have been found.
 
-    total: int
-    order: U64
-    pairs: U64
-
-
-def draw_pairs(
-    fingerprints: U64, distance: int, pairs: int, *, seed: int = 0, workers: int | None = None
-) -> Drawn:
-    """Draw `pairs` of the pairs of different fingerprints within `distance` bits, or all if there are fewer.
-
-    Each distance gets the same number, except that one with too few pairs leaves the rest to the others. Memory
-    grows only with the fingerprints and the pairs that are drawn. The same fingerprints and seed give the same
-    pairs, in any order of the fingerprints. There must be as many pairs to draw as distances.
+    A group is a kind, but of similar ones a tenth of the similarity; all other pairs are the last. Each gets the
+    same number, except that one with too few pairs leaves the rest to the others. Of documents with the same
+    words, the first one is in pairs with others. The same documents and seed give the same pairs.
     """
-    nothing = _AtDistance(0, np.zeros(0, dtype=np.uint64), np.zeros((0, 2), dtype=np.uint64))
-    at = [nothing] * distance
-    for near in find_pairs(fingerprints, distance, workers=workers, batches=True):
-        distances = hamming_distance(near[:, 0], near[:, 1])
-        order = _random_order(near, seed)
-        for bits in np.unique(distances).tolist():
-            here = distances == bits
-            at[bits - 1] = _keep_first(at[bits - 1], order[here], near[here], pairs)
-    shares = np.array(_share_out([each.total for each in at], pairs), dtype=np.int64)
-    drawn = np.concatenate([nothing.pairs, *(each.pairs[:share] for each, share in zip(at, shares, strict=True))])
-    bits = np.repeat(np.arange(1, distance + 1), shares)
-    weights = np.array([each.total for each in at]) / np.maximum(shares, 1)
-    # In random order, a part of the pairs is spread over the distances, too.
-    mixed = np.random.default_rng(seed).permutation(len(drawn))
-    return Drawn(drawn[mixed, 0], drawn[mixed, 1], bits[mixed], np.repeat(weights, shares)[mixed])
+    nodes, digests, chance = comparison.nodes, comparison.documents.digests, np.random.default_rng(seed)
+    first = nodes.example[np.maximum(nodes.of_document, 0)]
+    of_copies = kinds_of(digests, first, np.ones(len(first), dtype=bool))
+    of_copies[nodes.of_document == NONE] = None
+    groups: list[tuple[str, I64, I64]] = []
+    for kind in (Kind.IDENTICAL, Kind.SAME_WORDS):
+        (copies,) = np.nonzero(of_copies == kind)
+        groups.append((kind, first[copies], copies))
+
+    of_nodes = pairs_of(*comparison.pairs[:2])
+    order = np.argsort(of_nodes)
+    left, right = (nodes.example[side[order]] for side in comparison.pairs[:2])
+    tenth = np.minimum(10 * comparison.pairs.similarity[order], 9).astype(np.int64)
+    numbers = digests[left, 1] == digests[right, 1]
+    groups.append((Kind.NUMBERS, left[numbers], right[numbers]))
+    for value in range(10):
+        here = ~numbers & (tenth == value)
+        groups.append((Kind.SIMILAR, left[here], right[here]))
+    apart = _draw_apart(nodes.total, of_nodes[order], pairs, chance)
+    left, right = documents_of(apart)
+    groups.append((APART, nodes.example[left], nodes.example[right]))
+
+    sizes = [len(side) for _, side, _ in groups]
+    shares = _share_out(sizes, pairs)
+    sizes[-1] = nodes.total * (nodes.total - 1) // 2 - len(order)
+    parts = []
+    for (name, left, right), size, share in zip(groups, sizes, shares, strict=True):
+        some = chance.permutation(len(left))[:share]
+        weight = np.full(share, size / max(share, 1))
+        parts.append((left[some], right[some], np.full(share, str(name), dtype=object), weight))
+    mixed = chance.permutation(sum(shares))  # a part of the pairs is spread over the groups, too
+    return Drawn(*(np.concatenate(column)[mixed] for column in zip(*parts, strict=True)))
 
 
-def _keep_first(kept: _AtDistance, order: U64, pairs: U64, most: int) -> _AtDistance:
-    """Return the first `most` pairs of those that were kept and the new ones."""
-    order, both = np.concatenate([kept.order, order]), np.concatenate([kept.pairs, pairs])
-    first = np.lexsort((both[:, 1], both[:, 0], order))[:most]
-    return _AtDistance(kept.total + len(pairs), order[first], both[first])
-
-
-def _random_order(pairs: U64, seed: int) -> U64:
-    """Return a random number for each pair, which depends only on the pair and the seed.
-
-    The pairs with the smallest numbers are a random sample, in whatever order the pairs come.
-    """
-    start = np.random.default_rng(seed).integers(1 << 64, dtype=np.uint64, endpoint=False)
-    return mix(mix(pairs[:, 0] + start + GOLDEN) + pairs[:, 1] + GOLDEN)
+def _draw_apart(nodes: int, similar: U64, wanted: int, chance: np.random.Generator) -> U64:
+    """Return `wanted` random pairs of nodes or more that are not among the similar ones, or all."""
+    if nodes * (nodes - 1) // 2 <= max(_ALL, 4 * wanted):
+        left, right = np.triu_indices(nodes, 1)
+    else:
+        left, right = chance.integers(nodes, size=(2, 2 * wanted))
+    return np.setdiff1d(pairs_of(left, right)[left != right], similar)
 
 
 def _share_out(available: list[int], wanted: int) -> list[int]:

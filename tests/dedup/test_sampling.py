@@ -1,78 +1,103 @@
-"""Pairs are drawn evenly over the distances, and at random among those of a distance."""
+"""Pairs are drawn evenly over kinds and similarities, at random among those of a group, and stand for all."""
 
 from collections import Counter, defaultdict
+from itertools import combinations
+from types import SimpleNamespace
+from unittest import mock
 
-import corpus
 import numpy as np
 import pytest
 
+from simsql.decide.documents import Nodes
+from simsql.decide.stars import SimilarPairs
+from simsql.evaluate import sampling
 from simsql.evaluate.sampling import draw_pairs
 
+NODES, COPIES = 40, 12
 
-def make_fingerprints(seed, families=60):
-    """Fingerprints with pairs at every distance, more of the larger ones."""
+
+def compare(seed=1, nodes=NODES, copies=COPIES):
+    """A comparison in which some pairs are similar, some but for numbers, and some documents are copies."""
     chance = np.random.default_rng(seed)
-    centres = chance.integers(1 << 64, size=families, dtype=np.uint64, endpoint=False)
-    found = []
-    for centre in centres.tolist():
-        for flips in range(8):
-            value = centre
-            for bit in chance.choice(64, size=flips, replace=False).tolist():
-                value ^= 1 << bit
-            found.append(value)
-    return np.unique(np.array(found, dtype=np.uint64))
+    left, right = np.array(list(combinations(range(nodes), 2))).T
+    similarity = chance.uniform(-0.6, 1, len(left)).round(3)
+    some = similarity >= 0.3
+    first = chance.integers(nodes, size=copies)
+    of_document = np.concatenate([np.arange(nodes), first, [-1]])
+    others = np.concatenate([np.arange(nodes) // 2, first // 2, [0]])
+    digests = np.stack([np.arange(nodes + copies + 1), others, 0 * others], axis=1)
+    digests[nodes : nodes + copies // 2, 0] = first[: copies // 2]
+    example, none = np.arange(nodes), np.zeros(nodes, dtype=np.int64)
+    return SimpleNamespace(
+        nodes=Nodes(of_document, none.astype(np.uint64), example, none),
+        documents=SimpleNamespace(digests=digests),
+        pairs=SimilarPairs(left[some], right[some], similarity[some]),
+    )
 
 
-def test_drawn_pairs_stand_for_all_pairs():
-    values = make_fingerprints(1)
-    near = corpus.pairs(values.tolist(), 12)
-    at = Counter(near.values())
-    assert min(at.values()) > 15
-    drawn = draw_pairs(values, 12, 100)
-    pairs = list(zip(drawn.left.tolist(), drawn.right.tolist(), strict=True))
-    assert len(set(pairs)) == 100
-    assert [near[pair] for pair in pairs] == drawn.distance.tolist()
-    number = Counter(drawn.distance.tolist())
-    assert sorted(number.values()) == [8] * 8 + [9] * 4
-    weight = defaultdict(float)
-    for bits, stands_for in zip(drawn.distance.tolist(), drawn.weight.tolist(), strict=True):
-        weight[bits] += stands_for
-    assert weight == {bits: pytest.approx(total) for bits, total in at.items()}
-    # In random order: a part of them is spread over the distances, too.
-    assert len(set(drawn.distance[:40].tolist())) > 8
+def groups_of(comparison):
+    """The pairs of each group, the smaller document first."""
+    found = defaultdict(set)
+    similar = {(a, b): value for a, b, value in zip(*map(np.ndarray.tolist, comparison.pairs), strict=True)}
+    for a, b in combinations(range(comparison.nodes.total), 2):
+        value = similar.get((a, b))
+        found["apart" if value is None else "numbers" if a // 2 == b // 2 else int(10 * value)].add((a, b))
+    for copy, first in list(enumerate(comparison.nodes.of_document.tolist()))[comparison.nodes.total : -1]:
+        same = comparison.documents.digests[copy, 0] == comparison.documents.digests[first, 0]
+        found["identical" if same else "same words"].add((first, copy))
+    return found
 
 
-def test_a_distance_with_few_pairs_leaves_its_share_to_the_others():
-    values = np.array([0, 1, 2, 1 << 40, (1 << 40) | 7], dtype=np.uint64)
-    near = corpus.pairs(values.tolist(), 4)
-    assert Counter(near.values()) == {1: 3, 2: 3, 3: 3, 4: 1}
-    assert sorted(draw_pairs(values, 4, 6).distance.tolist()) == [1, 2, 2, 3, 3, 4]
-    everything = draw_pairs(values, 4, 100)
-    assert {*zip(everything.left.tolist(), everything.right.tolist(), strict=True)} == near.keys()
-    assert everything.weight.tolist() == [1.0] * 10
+def pairs_drawn(drawn, of):
+    for a, b, kind, weight in zip(*(column.tolist() for column in drawn), strict=True):
+        pair = (min(a, b), max(a, b))
+        (group,) = (name for name, members in of.items() if pair in members)
+        assert group == kind or kind == "similar" == (kind if isinstance(group, int) else "")
+        yield pair, group, weight
 
 
-def test_the_order_of_the_fingerprints_and_the_processes_change_nothing():
-    values = make_fingerprints(2)
-    mixed = np.random.default_rng(3).permutation(values)
-    first, again = draw_pairs(values, 8, 30, seed=7), draw_pairs(mixed, 8, 30, seed=7, workers=2)
-    other = draw_pairs(values, 8, 30)
-    for one, two in zip(first, again, strict=True):
-        assert np.array_equal(one, two)
+@pytest.mark.parametrize("listed", [0, 1 << 20])
+def test_drawn_pairs_stand_for_all_pairs(listed):
+    comparison = compare()
+    of = groups_of(comparison)
+    with mock.patch.object(sampling, "_ALL", listed):
+        drawn = list(pairs_drawn(draw_pairs(comparison, 60), of))
+    assert len({pair for pair, *_ in drawn}) == 60
+    number, weight = Counter(group for _, group, _ in drawn), Counter()
+    for _, group, stands_for in drawn:
+        weight[group] += stands_for
+    assert weight == {name: pytest.approx(len(members)) for name, members in of.items()}
+    large = [number[name] for name, members in of.items() if len(members) > 10]
+    assert max(large) - min(large) <= 1
+    assert all(number[name] == min(len(members), max(large)) for name, members in of.items() if len(members) < 6)
+    # In random order: a part of them is spread over the groups, too.
+    assert len({group for _, group, _ in drawn[:30]}) > 6
+
+
+def test_all_pairs_are_drawn_if_there_are_fewer():
+    comparison = compare(2, nodes=9)
+    of = groups_of(comparison)
+    drawn = list(pairs_drawn(draw_pairs(comparison, 1000), of))
+    assert {pair for pair, *_ in drawn} == set.union(*of.values())
+    assert {weight for *_, weight in drawn} == {1.0}
+
+
+def test_the_seed_decides_and_not_the_order_of_the_pairs():
+    comparison = compare()
+    mixed = np.random.default_rng(3).permutation(len(comparison.pairs.left))
+    again = SimpleNamespace(**vars(comparison) | {"pairs": comparison.pairs.where(mixed)})
+    first, second, other = draw_pairs(comparison, 30, 7), draw_pairs(again, 30, 7), draw_pairs(comparison, 30)
+    assert all(map(np.array_equal, first, second))
     assert first.left.tolist() != other.left.tolist()
 
 
-def test_every_pair_has_the_same_chance():
-    values = np.arange(16, dtype=np.uint64)
-    times = Counter()
-    for seed in range(300):
-        drawn = draw_pairs(values, 1, 8, seed=seed)
-        times.update(zip(drawn.left.tolist(), drawn.right.tolist(), strict=True))
-    # 32 pairs, each drawn in a quarter of the runs: 75 times, with a standard deviation of 7.5.
-    assert len(times) == 32
-    assert 45 < min(times.values()) <= max(times.values()) < 105
-
-
-def test_nothing_to_draw():
-    assert len(draw_pairs(np.array([0, 2**64 - 1], dtype=np.uint64), 12, 20).left) == 0
-    assert len(draw_pairs(np.array([0, 1], dtype=np.uint64), 0, 20).left) == 0
+def test_every_pair_of_a_group_has_the_same_chance():
+    comparison, times = compare(5, nodes=12, copies=0), Counter()
+    of = groups_of(comparison)
+    for seed in range(400):
+        times.update(
+            pair for pair, group, _ in pairs_drawn(draw_pairs(comparison, 16, seed), of) if group == "apart"
+        )
+    assert times.keys() == of["apart"]
+    share = times.total() / len(times)
+    assert share / 2 < min(times.values()) <= max(times.values()) < 2 * share
