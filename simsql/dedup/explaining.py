@@ -132,7 +132,8 @@ class _Explainer:
     def _why_together(self, a: int, b: int) -> str:
         kept, representative = self._verdicts.kept, self._verdicts.representative
         if self._rules.checks_texts and self._nodes[a] == self._nodes[b]:
-            same = "look the same" if self._pictures else "have the same words"
+            words = "are identical" if self._rules.exact else "have the same words"
+            same = "look the same" if self._pictures else words
             return f"they {same}; "
         if b in (kept[a], representative[a]) or a in (kept[b], representative[b]):
             return ""

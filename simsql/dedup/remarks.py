@@ -4,7 +4,11 @@ from collections import Counter
 
 from simsql.decide.kinds import Kind
 
-_ATTRACTED = 10  # by one kept text: of prose, hardly ever so many that are not the same
+# Of the drops that are not identical, a quarter in numbers only, or a tenth in favour of texts that attract ten or
+# more. Measured shares in numbers: .43 to 1 in templated collections, .03 in news; in favour of such texts: .16 to
+# .83 in manuals, licences and sources, .003 in civil codes, which copied from one another.
+_NUMBERS, _FEWEST = 0.25, 3
+_ATTRACTED, _TEXTS = 0.1, 10
 
 
 class KindCount:
@@ -26,15 +30,15 @@ class KindCount:
     def remark(self) -> str | None:
         """Return what to look at before anything is dropped; None if the drops look like those of prose."""
         numbers, others = self.by_kind[Kind.NUMBERS], self.by_kind.total() - self.by_kind[Kind.IDENTICAL]
-        most = max(self._attracted.values(), default=0)
-        if 2 * numbers > others:
-            found = f"{numbers:,} of {others:,} drops that are not identical differ in numbers only"
-        elif most >= _ATTRACTED:
-            found = f"{most:,} texts that differ would be dropped in favour of a single one"
+        attracted = [count for count in self._attracted.values() if count >= _TEXTS]
+        if numbers >= max(_FEWEST, _NUMBERS * others):
+            found = "differ in numbers only"
+        elif (numbers := sum(attracted)) >= max(_TEXTS, _ATTRACTED * others):
+            found = f"are in favour of {len(attracted):,} text" + "s" * (len(attracted) > 1)
         else:
             return None
         return (
-            f"This looks like a templated collection: {found}. Look before you drop, with --report FILE. To keep"
-            " texts whose numbers or signs differ, use --protect numbers,symbols; those that differ in more than a"
-            " few words, --drop-similarity 0.9; all that are not identical, --exact"
+            f"This looks like a templated collection: {numbers:,} of {others:,} drops that are not identical"
+            f" {found}. Look at them before you drop any: --report FILE. To drop less: --protect numbers,symbols,"
+            " --drop-similarity 0.9 or --exact"
         )

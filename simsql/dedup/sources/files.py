@@ -131,11 +131,12 @@ class FileSource(Source):
         found: list[list[str]] = []
         if rules.within:
             found.append(self.columns.scope.some(everything))
-            if not any(value.strip("\0") for value in found[0]):
-                raise SimsqlError(f"no document has a field {' or '.join(rules.within)}: choose with --within")
+            values = zip(*(scope.split("\0") for scope in set(found[0])), strict=True)
+            if missing := [field for field, some in zip(rules.within, values, strict=True) if not any(some)]:
+                raise SimsqlError(f"no document has a field {missing[0]!r}: choose with --within")
         if rules.within_folder:
             paths = self.files.path.some(np.arange(len(self.files.status)))
-            folders = [str(Path(*Path(path).parent.parts[: rules.within_folder])) for path in paths]
+            folders = [_first_folders(Path(path).parent, rules.within_folder) for path in paths]
             found.append([folders[file] for file in self.columns.file.tolist()])
         if not found:
             return None
@@ -255,3 +256,8 @@ def _real_path(path: str, folders: dict[str, str]) -> str:
     if folder not in folders:
         folders[folder] = os.path.realpath(folder)
     return os.path.join(folders[folder], name)  # noqa: PTH118
+
+
+def _first_folders(folder: Path, depth: int) -> str:
+    """Return the first parts of the path of a folder. A root does not count."""
+    return str(Path(*folder.parts[: depth + bool(folder.anchor)]))
