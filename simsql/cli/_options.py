@@ -65,7 +65,7 @@ MEANINGS = {
     "--batch": Meaning("ROWS", "Read and write this many rows at a time (1 or more)"),
     "--blocks": Meaning("N", "Split the 64 bits into this many blocks (at most 64)", "-b"),
     "--by-features": Meaning(
-        None, "Compare texts by the features of the recipe, such as words and pairs of words, not by word trigrams"
+        None, "For titles and records: compare the features of the recipe, by default words and pairs of words"
     ),
     "--chart": Meaning("FILE", "Draw precision and recall over the distance to this SVG file"),
     "--check": Meaning(None, "Print only what needs attention, and exit with code 1 if anything does"),
@@ -455,17 +455,13 @@ class Deciding:
     """The options of every command that decides which documents to keep."""
 
     distance: Annotated[int, distance_option(" between texts that are compared")] = 12
-    similarity: Annotated[
-        float | None,
-        share_option("--similarity", "; by default 0.6, or 0.5 with --by-features; 0 compares no texts"),
-    ] = None
+    similarity: Annotated[float | None, share_option("--similarity", "; 0 compares no texts; by default 0.6")] = (
+        None
+    )
     drop_similarity: Annotated[
-        float | None,
-        share_option(
-            "--drop-similarity", "; by default 0.7, 0.6 with --by-features, or --similarity if it is higher"
-        ),
+        float | None, share_option("--drop-similarity", "; by default 0.7, or --similarity if it is higher")
     ] = None
-    by_features: Annotated[bool, option("--by-features", "; for titles and records")] = False
+    by_features: Annotated[bool, option("--by-features", "; defaults become 0.5 for 0.6, and 0.6 for 0.7")] = False
     keep: Annotated[Keep | None, option("--keep", "; by default the first of these")] = None
     keep_field: Annotated[str | None, option("--keep-field")] = None
     protect: Annotated[str | None, option("--protect")] = None

@@ -18,7 +18,7 @@ def sample_command(
     *,
     paths: Paths,
     pairs: Annotated[int, number_option("--pairs", least=1)] = 200,
-    by_features: Annotated[bool, option("--by-features", "; for titles and records")] = False,
+    by_features: Annotated[bool, option("--by-features")] = False,
     seed: Annotated[int, number_option("--seed", least=0)] = 0,
     recipe: NewRecipeName = None,
     output: Annotated[Path | None, path_option("--output", ": .csv, .tsv, or else JSON lines")] = None,

@@ -20,8 +20,7 @@ from simsql.fingerprint import (
     simhash_items_with_tokens,
 )
 
-MOST_DISTANCE = 16
-DISTANCES = range(MOST_DISTANCE + 1)
+DISTANCES = range(17)
 """Those that are measured."""
 
 _SHOWN = 3  # ids that are not found
