@@ -13,7 +13,7 @@ import corpus
 import pytest
 import stars
 from agreement import check_agreement
-from minima import are_candidates, plain_bands
+from minima import are_candidates, described
 from program import run, write_lines
 
 import simsql
@@ -84,7 +84,7 @@ def sharing_a_band(texts):
     """Return the pairs of keys whose texts share a band."""
     buckets = {}
     for key, text in texts.items():
-        for band in enumerate(plain_bands(text)):
+        for band in enumerate(described(text)[2]):
             buckets.setdefault(band, []).append(key)
     return {pair for bucket in buckets.values() for pair in combinations(sorted(bucket), 2)}
 

@@ -2,9 +2,10 @@
 
 from functools import cache
 
-from simsql.fingerprint import BANDS, DEFAULT_RECIPE, simhash, sketch_distance
+from simsql.fingerprint import BANDS, DEFAULT_RECIPE, minima_of_tokens, simhash, sketch_distance
 from simsql.fingerprint.extract import find_tokens
 from simsql.fingerprint.hashes import hash_as_tokens
+from simsql.fingerprint.tokens import hash_tokens
 
 BITS_64 = 2**64 - 1
 
@@ -46,14 +47,16 @@ def plain_bands(text):
 
 
 @cache
-def _described(text, recipe):
-    return simhash(text, recipe), plain_sketch(text), plain_bands(text)
+def described(text, recipe=DEFAULT_RECIPE):
+    """Return the fingerprint, sketch and bands of a text, which other tests compare with the definitions."""
+    sketches, bands = minima_of_tokens(hash_tokens([text], "words"))
+    return simhash(text, recipe), int(sketches[0]), bands[0].tolist()
 
 
 def are_candidates(one, other, distance=12, similarity=0.6, recipe=DEFAULT_RECIPE):
     """Return whether two texts with words are compared, if no crowd is large."""
     (print_, sketch, keys), (other_print, other_sketch, other_keys) = (
-        _described(text, recipe) for text in (one, other)
+        described(text, recipe) for text in (one, other)
     )
     apart = (sketch ^ other_sketch).bit_count()
     limit = sketch_distance(similarity)
