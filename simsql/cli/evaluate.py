@@ -121,8 +121,7 @@ def _rows(results: Sequence[_Result], best: RuleFigures | None) -> Iterator[Sequ
         for rule in figures:
             exact = (*rule.precision, *rule.recall, *rule.f1)
             estimates = (None if figure is None else round(figure, 6) for figure in exact)
-            by_features = rule.by_features
-            yield name, rule.distance, rule.similarity, by_features, rule.found, *estimates, rule is best
+            yield name, *rule[:4], *estimates, rule is best
 
 
 def _print_tables(results: Sequence[_Result]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from simsql.arrays.positions import consecutive
-from simsql.decide.documents import I64, U64, Flags, Similarities
+from simsql.decide.documents import I64, Flags, Similarities
 from simsql.decide.rules import Rules
 from simsql.dedup.bands import Buckets, Described, Limits
 from simsql.documents import Document, DocumentReader, SkipCount, Stages, name_paths, printable
@@ -59,13 +59,10 @@ class LabelledTexts:
         lacking = np.concatenate([part.mask for part in prints])
         hashes, counts = map(np.concatenate, zip(*tokens, strict=True))
         starts = np.cumsum(counts) - counts
-
-        def read(some: I64) -> U64:
-            tokens: U64 = hashes[consecutive(starts[some], counts[some])]
-            return tokens
-
         how = compare_features if by_features else compare_trigrams
-        similarity = compare_documents(counts, read, self._left, self._right, how)
+        similarity = compare_documents(
+            counts, lambda some: hashes[consecutive(starts[some], counts[some])], self._left, self._right, how
+        )
         described = np.concatenate([part.data for part in prints]), *map(np.concatenate, zip(*minima, strict=True))
         return Described(*described), similarity, lacking[self._left] | lacking[self._right]
 
@@ -73,8 +70,7 @@ class LabelledTexts:
         """Return the first distance at which `simsql dedup` compares each pair, given the bits it allows."""
         if least is None:
             apart = texts.fingerprints[self._left] ^ texts.fingerprints[self._right]
-            found: I64 = np.bitwise_count(apart).astype(np.int64)
-            return found
+            return np.asarray(np.bitwise_count(apart), dtype=np.int64)
         found = np.full(len(self._left), NO_FINGERPRINT)
         met = Buckets(texts, 64, least).meet(self._left, self._right)
         for distance, bits in sorted(limits.items(), reverse=True):
