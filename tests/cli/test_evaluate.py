@@ -76,6 +76,23 @@ def test_figures_are_those_of_a_plain_count(labels, documents, texts):
     assert recommended["f1"] == max(row["f1"] for row in rows)
 
 
+def test_pairs_that_dedup_does_not_compare_are_not_found(tmp_path):
+    """Of pairs with a similarity of a little more than .5, one in twenty shares no band."""
+    chance = random.Random(3)
+    sides = []
+    for number in range(120):
+        words = [f"w{number}x{chance.randrange(10**6)}" for _ in range(40)]
+        sides.append((" ".join(words), " ".join([*words[:29], *(word + "y" for word in words[29:])])))
+    assert all(0.51 < simsql.similarity(*side) < 0.56 for side in sides)
+    rows = [{"text_a": a, "text_b": b, "label": "yes"} for a, b in sides]
+    both = [{"text": text, "pair": number} for number, side in enumerate(sides) for text in side]
+    rule = ["--within", "pair", "--distance", 16, "--similarity", 0.5]
+    clusters = run("dedup", write_lines(tmp_path / "texts.jsonl", both), *rule).done().clusters
+    figures = rows_of(run("evaluate", write_lines(tmp_path / "labels.jsonl", rows), "--similarity", 0.5))
+    assert figures[33]["distance"] == 16
+    assert figures[33]["found"] == len(clusters) < 120
+
+
 def test_texts_in_the_labels_give_the_same_figures(labels, documents, texts):
     expected = run("evaluate", labels, documents).done()
     rows = [json.loads(line) for line in labels.read_text().splitlines()]
