@@ -6,7 +6,6 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from os.path import commonprefix
 from typing import Any, Self
 
 from simsql.documents.spool import TextSpool
@@ -16,10 +15,8 @@ MAX_TEXT = 1 << 20
 """Characters of a text that a report shows at most."""
 
 MEMBER_OVERHEAD = CLUSTER_OVERHEAD = 40  # bytes of the numbers that are known only when it is written
-_SNIPPET = 90  # characters of a text that the list of clusters shows
 # Nothing that ends a script element, and nothing that UTF-8 cannot hold.
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
-_DIRECTION_MARKS = re.compile("[\u061c\u200e\u200f]")
 _DECISIONS: dict[Decision, int] = {"representative": 0, "kept": 1, "dropped": 2}
 
 
@@ -44,6 +41,8 @@ class Collected:
     def __init__(self) -> None:
         self.clusters = 0
         self.decisions: Counter[Decision] = Counter()
+        self.kinds: Counter[str] = Counter()
+        """Drops by kind."""
         self.sizes: Counter[int] = Counter()
         """Clusters by number of members."""
         self.distances: dict[str, Counter[int]] = {"kept": Counter(), "dropped": Counter()}
@@ -58,7 +57,6 @@ class Collected:
         """For each cluster, the number of its members."""
         self.long_texts = 0
         """Number of texts longer than `MAX_TEXT`."""
-        self._shared: list[str | None] = [None, None]  # what all ids, and all places, begin with
         self._digest = hashlib.blake2b(digest_size=16)
         self._members = TextSpool()  # of each cluster, as JSON
         self._texts = TextSpool()
@@ -79,12 +77,6 @@ class Collected:
     def digest(self) -> str:
         """Digest of all members and texts: equal reports have equal digests."""
         return self._digest.hexdigest()
-
-    @property
-    def prefixes(self) -> tuple[str, str]:
-        """The folders or files with which all ids, and all places, begin."""
-        ids, places = (known or "" for known in self._shared)
-        return _folder(ids), _folder(places)
 
     def gather(self, report: RunReport) -> None:
         """Read all clusters of a report and their texts."""
@@ -118,9 +110,6 @@ class Collected:
             self._count(member)
             text = report.read_text(member.document)
             number, size = self._store(text, texts)
-            snippet = _snippet(text or "") if position == 0 else ""
-            if report.pictures:
-                snippet = snippet.partition(" ")[0]  # the size
             row: list[object] = [
                 member.id,
                 member.place,
@@ -129,8 +118,9 @@ class Collected:
                 *_numbers(member.to_kept),
                 *_numbers(member.to_representative),
                 _as_listed(member),
+                member.kind or "",
+                [value and _digits(value) / 10_000 for value in member.similarities],
                 _count_pixels(text) if report.pictures and text else len(text or ""),
-                snippet,
                 number,
             ]
             self.text_sizes.append(size)
@@ -140,11 +130,8 @@ class Collected:
 
     def _count(self, member: ReportedMember) -> None:
         self.decisions[member.decision] += 1
-        names = (member.id, member.place)
-        self._shared = [
-            name if known is None else commonprefix([known, name])  # noqa: RUF071 - cut at a folder later
-            for known, name in zip(self._shared, names, strict=True)
-        ]
+        if member.kind:
+            self.kinds[member.kind] += 1
         if member.decision != "representative":
             distance, similarity = member.decisive
             self.distances[member.decision][distance] += 1
@@ -165,17 +152,9 @@ class Collected:
         return texts[digest], json_size(text[:MAX_TEXT]) + 1
 
 
-def _snippet(text: str) -> str:
-    return " ".join(_DIRECTION_MARKS.sub("", text[: 4 * _SNIPPET]).split())[:_SNIPPET]
-
-
 def _count_pixels(text: str) -> int:
     width, height = text.partition(" ")[0].split("x")
     return int(width) * int(height)
-
-
-def _folder(prefix: str) -> str:
-    return prefix[: max(prefix.rfind("/"), prefix.rfind(":")) + 1]
 
 
 def _as_listed(member: ReportedMember) -> int | str:

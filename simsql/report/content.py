@@ -32,7 +32,11 @@ class ReportedMember:
     to_kept: Closeness
     to_representative: Closeness
     listed: str | None = None
-    """How a drop list names it; None if it is kept or no drop list may name it."""
+    """How a drop list names it; None if no drop list may name it."""
+    kind: str | None = None
+    """The kind of drop: see `simsql.decide.kinds.Kind`; None if it is kept."""
+    similarities: Sequence[float | None] = ()
+    """Of a dropped document to those before it that the same one replaces; None where it must not replace them."""
 
     @property
     def decisive(self) -> Closeness:

@@ -52,8 +52,8 @@ def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LI
         dropped = collected.decisions["dropped"]
         facts = {
             "digest": collected.digest,
-            "prefixes": collected.prefixes,
             "dropped": dropped,
+            "drop": report.drop_similarity,
             "lineEnd": report.line_end,
             "noun": report.noun,
         }
@@ -67,7 +67,6 @@ def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LI
             height=HEIGHT,
             left_out=list(left_out(sizes, limits, collected.long_texts)),
             dropped=dropped,
-            prefixes=collected.prefixes,
             facts=to_json(facts).removesuffix("}"),
             policy=_policy(style, script, pictures=report.pictures),
             style=style,
@@ -92,7 +91,7 @@ class _Clusters:
         chunk: list[str] = []
         size = chunks = 0
         for rows, stored in self._collected.texts(self._limits.clusters, self._limits.members):
-            characters = {row[-1]: row[-3] for row in rows}
+            characters = {row[-1]: row[-2] for row in rows}
             texts = []
             for number, full in enumerate(stored):
                 text = cut_text(full, self._limits.text)

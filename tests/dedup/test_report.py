@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from program import run, write_lines
 from report_sample import TEXTS, Sample, harbour_clusters, plain_clusters
 
+from simsql import similarity
 from simsql.dedup.sinks.report import show_command
 from simsql.report import SIZE_LIMIT, Closeness, ReportedMember, RunReport, write_report
 from simsql.report.charts import draw_histograms
@@ -174,16 +175,6 @@ def test_a_bar_says_its_number_where_there_is_room(distances, labels):
     assert re.findall('class="count".*>(.*)</text>', chart) == labels
 
 
-def test_places_are_named_without_their_common_file():
-    itself, near = Closeness(0, 1.0), Closeness(3, 0.9)
-    cluster = [
-        ReportedMember(0, "doc:7", "in/a.jsonl:1", "representative", 0, itself, itself),
-        ReportedMember(1, "doc:8", "in/a.jsonl:12", "dropped", 0, near, near),
-    ]
-    html = write(RunReport(2, {}, [cluster], lambda document: "text"))
-    assert "All places begin with <bdi>in/a.jsonl:</bdi>, all names with <bdi>doc:</bdi></p>" in html
-
-
 def test_a_similarity_is_never_rounded_up():
     closeness = Closeness(4, 0.69999999)
     page = read(Sample([{"a": "one", "b": "two"}], compare=lambda a, b: closeness))
@@ -339,8 +330,38 @@ def test_the_report_of_a_run_shows_its_decisions_and_texts(tmp_path, home):
     assert page.text.count(f"simsql dedup {path} --distance 30 --report ") == 2
     assert re.search(r"1 not compared\s", page.text)
     assert "texts.jsonl:6: " in page.text  # what was skipped
-    (listed,) = (row for row in page.index["clusters"][0][3] if row[8])
-    assert [listed[listed[8] - 1]] == (tmp_path / "drop.txt").read_text().split("\n")[:-1] == ["edited"]
+    listed = [row[row[8] - 1] for row in page.index["clusters"][0][3] if row[2] == 2]
+    assert listed == (tmp_path / "drop.txt").read_text().split("\n")[:-1] == ["edited"]
+
+
+@pytest.mark.parametrize("protected", [False, True])
+def test_the_report_of_a_run_knows_who_else_could_be_kept(tmp_path, home, protected):
+    words = [f"word{number}" for number in range(100)]
+    folder = tmp_path / "in" / "texts"
+    folder.mkdir(parents=True)
+    for name, changed in (("a", []), ("b", [3]), ("d", [50, 70]), ("e", [50, 71])):
+        text = " ".join("other" if at in changed else word for at, word in enumerate(words))
+        (folder / name).write_text(text + " end" * (name == "a"))
+    (folder / "c").hardlink_to(folder / "b")  # neither may be dropped in favour of the other
+    options = ["--keep", "longest", "--distance", "30", "--report", tmp_path / "report.html"]
+    options += ["--keep-under", folder / "a"] if protected else []
+    run("dedup", tmp_path / "in", *options, home=home).done()
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    (cluster,), (rows,) = page.clusters, (rows for *_, rows in page.index["clusters"])
+    assert page.index["drop"] == 0.7
+    assert sorted(row[0][-1] for row in rows) == list("abcde")
+    assert [row[8] for row in rows] == [0 if protected else 1, 1, 1, 1, 1]
+    assert [row[9] for row in rows] == ["", *["similar"] * 4]
+    for at, row in enumerate(rows[1:]):
+        same = {"b", "c"}
+        assert row[10] == [
+            None if {row[0][-1], other[0][-1]} == same else similarity_digits(cluster[row[0]], cluster[other[0]])
+            for other in rows[1 : at + 1]
+        ]
+
+
+def similarity_digits(a: str, b: str) -> float:
+    return int(similarity(a, b) * 10_000 + 1e-6) / 10_000
 
 
 def test_the_command_of_a_report_has_no_password():

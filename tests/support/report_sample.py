@@ -1,8 +1,9 @@
 """Reports of made-up documents: plain data, for tests of the page."""
 
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 from zlib import crc32
@@ -97,6 +98,14 @@ class Sample:
         self.reads.append(document)
         return self.texts[document]
 
+    def _similarity(self, *documents: int) -> float | None:
+        return self.compare(*(self.texts[document] or "" for document in documents)).similarity
+
+    def _kind(self, *documents: int) -> str:
+        texts = [self.texts[document] or "" for document in documents]
+        masked = {re.sub(r"\d+", "0", text) for text in texts}
+        return "identical" if len({*texts}) == 1 else "numbers" if len(masked) == 1 else "similar"
+
     def _members(self) -> Iterator[list[ReportedMember]]:
         for cluster in self.clusters:
             first = len(self.texts)
@@ -108,7 +117,11 @@ class Sample:
                 dropped = document > first and (close.similarity or 0) >= self.drop
                 decision = "dropped" if dropped else "kept" if document > first else "representative"
                 kept, to_kept = (first, close) if dropped else (document, itself)
-                members.append(ReportedMember(document, name, name, decision, kept, to_kept, close))
+                kind = self._kind(first, document) if dropped else None
+                drops = [other for other in members if other.decision == "dropped"]
+                similarities = [self._similarity(other.document, document) for other in drops] if dropped else []
+                found = ReportedMember(document, name, name, decision, kept, to_kept, close, name)
+                members.append(replace(found, kind=kind, similarities=similarities))
             yield members
 
 

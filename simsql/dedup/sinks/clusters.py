@@ -147,5 +147,6 @@ class FileSink:
             },
             noun="picture" if pictures else "document",
             refused=refused,
+            content_of=source.content_of,
         )
         page.flush()

@@ -2,10 +2,14 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from simsql.dedup.members import Decisions, Member
 from simsql.documents import SkipCount, name_paths, printable
@@ -15,8 +19,12 @@ from simsql.report import Closeness, ReportedMember, RunReport, write_report
 from simsql.report.content import Decision
 from simsql.report.page import Writable
 
+_Content = Callable[[int], object]
+
 _PICTURES = 5000  # in a report: more of them would not fit
 _LONGEST = 2000  # characters of a command that the report shows
+_STAR = 32  # documents dropped in favour of one, at most, if the page is to know which else could be kept
+_BATCH = 500  # clusters whose documents are compared at once
 
 
 def picture_reader(
@@ -47,11 +55,13 @@ def write_run_report(
     skipped: Mapping[str, SkipCount],
     noun: Literal["document", "picture", "row"] = "document",
     refused: Container[int] = (),
+    content_of: _Content = int,
 ) -> None:
     """Write the report of a run among so many documents. `refused` has the positions of those not droppable.
 
     `read_text` takes the position of a document, and returns None if a page cannot show it. `list_name` returns
-    the name of a document in a drop list; None if the line could mean something else. The rest is as in
+    the name of a document in a drop list; None if the line could mean something else. `content_of` returns what
+    two documents share that are in one place, so that neither must be dropped for the other. The rest is as in
     `RunReport`.
     """
     rules = decisions.comparison.rules
@@ -65,7 +75,7 @@ def write_run_report(
     found = RunReport(
         documents,
         options,
-        ([_describe(member, list_name) for member in members] for members in decisions.clusters(refused)),
+        _describe(decisions, list_name, decisions.clusters(refused), content_of),
         read_text,
         rules.similarity if rules.checks_texts else None,
         rules.drop if rules.checks_texts else None,
@@ -89,15 +99,52 @@ def show_command(arguments: Sequence[str]) -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
 
 
-def _describe(member: Member, list_name: Callable[[Member], str | None]) -> ReportedMember:
-    decision: Decision = "dropped" if member.droppable else "kept"
-    return ReportedMember(
-        member.position,
-        member.name,
-        member.place,
-        "representative" if member.position == member.representative else decision,
-        member.kept,
-        Closeness(member.kept_distance, member.kept_similarity),
-        Closeness(member.distance, member.similarity),
-        list_name(member) if member.droppable else None,
-    )
+def _describe(
+    decisions: Decisions,
+    list_name: Callable[[Member], str | None],
+    clusters: Iterator[list[Member]],
+    content_of: _Content,
+) -> Iterator[list[ReportedMember]]:
+    """Yield the members of each cluster."""
+    protected = decisions.comparison.documents.protected
+
+    def describe(member: Member, similarities: Sequence[float | None]) -> ReportedMember:
+        decision: Decision = "dropped" if member.droppable else "kept"
+        may_go = member.droppable or (member.is_kept and not protected[member.position])
+        return ReportedMember(
+            member.position,
+            member.name,
+            member.place,
+            "representative" if member.position == member.representative else decision,
+            member.kept,
+            Closeness(member.kept_distance, member.kept_similarity),
+            Closeness(member.distance, member.similarity),
+            list_name(member) if may_go else None,
+            member.kind if member.droppable else None,
+            similarities,
+        )
+
+    while batch := list(islice(clusters, _BATCH)):
+        found = _compare_drops(decisions, chain.from_iterable(batch), content_of)
+        for members in batch:
+            yield [describe(member, found.get(member.position, ())) for member in members]
+
+
+def _compare_drops(
+    decisions: Decisions, members: Iterable[Member], content_of: _Content
+) -> dict[int, list[float | None]]:
+    """Return the similarities of dropped documents to those before them that are dropped in favour of the same."""
+    stars: dict[int, list[int]] = defaultdict(list)
+    for member in members:
+        if member.droppable and member.kept_similarity is not None:
+            stars[member.kept].append(member.position)
+    pairs = [pair for star in stars.values() if len(star) <= _STAR for pair in combinations(star, 2)]
+    found: dict[int, list[float | None]] = defaultdict(list)
+    if pairs:
+        left, right = decisions.comparison.nodes.of_document[np.array(pairs).T]
+        known = np.ones(len(pairs))
+        other = left != right
+        known[other] = decisions.comparison.compare(left[other], right[other])
+        for (first, second), similarity in zip(pairs, known.tolist(), strict=True):
+            found[second].append(None if content_of(first) == content_of(second) else similarity)
+    return found

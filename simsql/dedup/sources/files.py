@@ -168,6 +168,11 @@ class FileSource(Source):
         columns = self.columns
         return self.texts.read_at(int(columns.text_start[position]), int(columns.text_size[position]))
 
+    def content_of(self, position: int) -> tuple[int, ...]:
+        """Return the file and the line of a document, the same for all names of a file."""
+        status = self.files.status[self.columns.file[position], :2]
+        return *status.tolist(), int(self.columns.line[position])
+
     def path_of(self, position: int) -> str:
         """Return the file of a document."""
         return self.files.path.some(self.columns.file[position : position + 1])[0]
