@@ -7,7 +7,7 @@ it which are most likely to be similar.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -16,10 +16,11 @@ from simsql.decide.documents import I64, U32, U64, Flags
 from simsql.fingerprint import BANDS, sketch_distance
 
 # Texts of a bucket whose pairs are all listed, unless there are too many pairs in all.
-_LISTED = 256
+LISTED = 256
 # Texts of a bucket whose pairs are listed even if they share a crowd.
 _RARE = 16
-_PAIRS_AT_MOST = 1 << 29
+# Pairs that are listed at most: these or, of many texts, so many for each.
+_PAIRS_AT_MOST, _PAIRS_OF_TEXT = 1 << 29, 1 << 6
 # Pairs that are looked at together: their arrays fit the cache.
 _TOGETHER = 1 << 18
 # Bits in which sketches and fingerprints of similar texts may differ together, beyond their limits.
@@ -37,13 +38,45 @@ class Described(NamedTuple):
     """Only texts of one scope are similar."""
 
 
+class Sizes(NamedTuple):
+    """Up to how many texts a bucket is not a crowd, and is rare."""
+
+    listed: int
+    rare: int
+
+    @classmethod
+    def of(cls, buckets: I64, texts: int) -> Self:
+        """Return the sizes, given the number of buckets of each size from 0 to LISTED in all bands."""
+        size = np.arange(len(buckets))
+        pairs = np.cumsum(buckets * (size * (size - 1) // 2))
+        listed = LISTED
+        while listed > 2 and pairs[listed] > max(_PAIRS_AT_MOST, _PAIRS_OF_TEXT * texts):
+            listed //= 2
+        return cls(listed, min(_RARE, listed))
+
+
+class Crowded(NamedTuple):
+    """What is known of some texts whose crowds are complete, but not their other buckets."""
+
+    sizes: Sizes
+    members: I64
+    """The texts in crowds. The bands of others are not looked at."""
+    rare: U32
+    """For each text, a bit for each band in which its bucket is rare."""
+
+
+def bits_of_candidates(distance: int, similarity: float) -> tuple[int, int]:
+    """Return in how many bits the sketches of candidates differ, and sketches and fingerprints together."""
+    sketch = sketch_distance(similarity)
+    return sketch, sketch + distance + _BEYOND
+
+
 class Limits:
     """How near the sketches and fingerprints of candidates are."""
 
     def __init__(self, texts: Described, distance: int, similarity: float) -> None:
         self._texts = texts
-        self._sketch = sketch_distance(similarity)
-        self._both = self._sketch + distance + _BEYOND
+        self._sketch, self._both = bits_of_candidates(distance, similarity)
 
     def near(self, left: I64, right: I64) -> Flags:
         """Return which pairs are candidates."""
@@ -59,25 +92,44 @@ class Limits:
 class Buckets:
     """The buckets of each band: their texts, and which of them are crowds."""
 
-    def __init__(self, texts: Described, distance: int, similarity: float, new: Flags | None = None) -> None:
+    def __init__(
+        self,
+        texts: Described,
+        distance: int,
+        similarity: float,
+        new: Flags | None = None,
+        crowded: Crowded | None = None,
+    ) -> None:
         self._texts, self.limits = texts, Limits(texts, distance, similarity)
         self._old = None if new is None else ~new
-        self.listed = _LISTED
-        of_bands = [self.sort(band)[2] for band in range(BANDS)]
-        while self.listed > 2 and sum(_pairs_of(sizes, self.listed) for sizes in of_bands) > _PAIRS_AT_MOST:
-            self.listed //= 2
+        total = len(texts.sketches)
+        self._some = np.arange(total) if crowded is None else crowded.members
+        if crowded is None:
+            buckets = np.zeros(LISTED + 1, dtype=np.int64)
+            for band in range(BANDS):
+                sizes = self.sort(band)[2]
+                buckets += np.bincount(sizes[sizes <= LISTED], minlength=LISTED + 1)
+            self.sizes = Sizes.of(buckets, total)
+        else:
+            self.sizes = crowded.sizes
         # For each text, a bit for each band in which its bucket is a crowd, or rare.
-        self.crowded, self._rare = np.zeros((2, len(texts.sketches)), dtype=np.uint32)
+        self.crowded, self._rare = np.zeros((2, total), dtype=np.uint32)
         for band in range(BANDS):
             text, begins, sizes = self.sort(band)
-            for bits, chosen in ((self.crowded, sizes > self.listed), (self._rare, sizes <= _RARE)):
+            for bits, chosen in (
+                (self.crowded, sizes > self.sizes.listed),
+                (self._rare, sizes <= self.sizes.rare),
+            ):
                 bits[text[consecutive(begins[chosen], sizes[chosen])]] |= np.uint32(1 << band)
+        if crowded is not None:
+            self._rare = crowded.rare
 
     def pairs(self) -> Iterator[tuple[I64, I64]]:
         """Yield the candidates of the listed buckets, each once; with `new`, those with a new text or two."""
         for band in range(BANDS):
             text, begins, sizes = self.sort(band)
-            begins, sizes = begins[sizes <= self.listed], sizes[sizes <= self.listed]
+            listed = sizes <= self.sizes.listed
+            begins, sizes = begins[listed], sizes[listed]
             some = consecutive(begins, sizes)
             behind = np.repeat(begins + sizes, sizes) - some - 1
             if self._old is not None:
@@ -113,8 +165,8 @@ class Buckets:
 
     def sort(self, band: int) -> tuple[I64, I64, I64]:
         """Return the texts that share a key in a band, bucket by bucket, and where these begin and their sizes."""
-        numbers = self._texts.bands[:, band].astype(np.uint64) << np.uint64(32)
-        numbers |= np.arange(len(numbers), dtype=np.uint64)
+        numbers = self._texts.bands[self._some, band].astype(np.uint64) << np.uint64(32)
+        numbers |= self._some.astype(np.uint64)
         if self._old is not None:
             numbers |= self._old.astype(np.uint64) << np.uint64(31)
         numbers.sort()
@@ -122,8 +174,3 @@ class Buckets:
         sizes = np.diff(begins, append=len(numbers))
         text = (numbers & np.uint64((1 << 31) - 1)).view(np.int64)
         return text, begins[sizes > 1], sizes[sizes > 1]
-
-
-def _pairs_of(sizes: I64, listed: int) -> int:
-    some = sizes[sizes <= listed]
-    return int((some * (some - 1) // 2).sum())

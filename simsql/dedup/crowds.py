@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from simsql.arrays.positions import consecutive, portions
+from simsql.arrays.positions import consecutive, portions, roots_of, unite
 from simsql.decide.documents import I64, Flags
 from simsql.decide.stars import SimilarPairs
 from simsql.dedup.bands import Buckets
@@ -43,18 +43,13 @@ class Crowds:
         sizes, bands = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
         for band in range(BANDS if self.members.any() else 0):
             text, begins, size = buckets.sort(band)
-            crowd = size > buckets.listed
+            crowd = size > buckets.sizes.listed
             begins, size = begins[crowd], size[crowd]
             found.append(text[consecutive(begins, size)])
             sizes.append(size)
             bands.append(np.full(len(size), band))
             self.similar[found[-1]] += np.repeat(size / BANDS, size)
         self._texts, self._sizes, self._bands = map(np.concatenate, (found, sizes, bands))
-        # The crowds of each text, one text after the other.
-        number = np.repeat(np.arange(len(self._sizes)), self._sizes)
-        self._crowds = number[np.argsort(self._texts, kind="stable")]
-        self._crowds_of = np.bincount(self._texts, minlength=len(self.members))
-        self._first_crowd = np.cumsum(self._crowds_of) - self._crowds_of
 
     def find_pairs(
         self, order: I64, pairs: SimilarPairs, drop: float, protected: Flags, guard: I64 | None = None
@@ -69,22 +64,58 @@ class Crowds:
         turns = np.concatenate([order[protected[order]], order[~protected[order]]])
         self._rank = np.empty_like(order)
         self._rank[turns] = np.arange(len(order))
-        self._open = self.members & ~protected
+        self._open, self._dropped = self.members & ~protected, np.zeros_like(protected)
         self._compared = np.zeros_like(order)
         near = pairs.droppable(drop, guard)
         starts, ends = (np.concatenate(sides) for sides in ((near.left, near.right), (near.right, near.left)))
         starts, ends = starts[~protected[ends]], ends[~protected[ends]]
         by_start = np.argsort(starts, kind="stable")
-        neighbours, bounds = ends[by_start], np.searchsorted(starts[by_start], np.arange(len(order) + 1))
+        self._neighbours = ends[by_start]
+        self._bounds = bounds = np.searchsorted(starts[by_start], np.arange(len(order) + 1))
         turns = turns[self.members[turns] | (bounds[turns] < bounds[turns + 1])]
-        dropped = np.zeros_like(protected)
+        # One component after the other: what is found does not depend on what else there is.
+        component, of_crowd = self._sort_crowds(near)
+        roots, firsts = np.unique(of_crowd, return_index=True)
+        turns = turns[np.isin(component[turns], roots)]
+        turns = turns[np.argsort(component[turns], kind="stable")]
+        parts = np.split(turns, np.searchsorted(component[turns], roots[1:]))
+        texts, sizes, bands = self._texts, self._sizes, self._bands
+        cuts = np.append(0, np.cumsum(sizes))
+        for first, after, part in zip(firsts, np.append(firsts[1:], len(sizes)), parts, strict=True):
+            self._first, self._texts = first, texts[cuts[first] : cuts[after]]
+            self._sizes, self._bands = sizes[first:after], bands[first:after]
+            yield from self._find_pairs(part, drop, guard)
+
+    def _sort_crowds(self, near: SimilarPairs) -> tuple[I64, I64]:
+        """Sort the crowds by their component; return the component of each text, and that of each crowd.
+
+        A component has the texts that pairs and crowds connect.
+        """
+        component = np.arange(len(self.members))
+        begins = np.cumsum(self._sizes) - self._sizes
+        unite(component, near.left, near.right)
+        unite(component, np.repeat(self._texts[begins], self._sizes), self._texts)
+        component = roots_of(component, np.arange(len(component)))
+        of_crowd = component[self._texts[begins]]
+        order = np.argsort(of_crowd, kind="stable")
+        self._texts = self._texts[consecutive(begins[order], self._sizes[order])]
+        self._sizes, self._bands = self._sizes[order], self._bands[order]
+        # The crowds of each text, one text after the other.
+        number = np.repeat(np.arange(len(self._sizes)), self._sizes)
+        self._crowds = number[np.argsort(self._texts, kind="stable")]
+        self._crowds_of = np.bincount(self._texts, minlength=len(component))
+        self._first_crowd = np.cumsum(self._crowds_of) - self._crowds_of
+        return component, of_crowd[order]
+
+    def _find_pairs(self, turns: I64, drop: float, guard: I64 | None) -> Iterator[SimilarPairs]:
+        """Yield the pairs of a component, given its texts."""
         start, wanted = 0, _LEAST
         while start < len(turns):
             here = turns[start : start + _WINDOW * wanted]
             here = here[: int(np.searchsorted(np.cumsum(self._open[here]), wanted)) + 1]
             start += len(here)
             # As if all were kept: what they resemble among themselves tells which are.
-            asked = here[self.members[here] & ~dropped[here]]
+            asked = here[self.members[here] & ~self._dropped[here]]
             own: dict[int, list[int]] = {}
             for found in self._compare(*self._among(asked)):
                 yield found
@@ -92,18 +123,20 @@ class Crowds:
                 for one, other in zip(earlier.tolist(), later.tolist(), strict=True):
                     own.setdefault(one, []).append(other)
             for node in here.tolist():
-                if not dropped[node]:
-                    dropped[neighbours[bounds[node] : bounds[node + 1]]] = True
-                    dropped[own.get(node, [])] = True
+                if not self._dropped[node]:
+                    self._drop(self._neighbours[self._bounds[node] : self._bounds[node + 1]])
+                    self._drop(own.get(node, []))
             self._open[here] = False
-            self._open &= ~dropped
-            kept = asked[~dropped[asked]]
+            kept = asked[~self._dropped[asked]]
             for left, right in self._meet(kept):
                 for found in self._compare(left, right):
                     yield found
-                    dropped[self._in_turn(found.droppable(drop, guard))[1]] = True
-                self._open &= ~dropped
+                    self._drop(self._in_turn(found.droppable(drop, guard))[1])
             wanted = min(2 * wanted, _MOST) if 2 * len(kept) > len(asked) else max(wanted // 2, _LEAST)
+
+    def _drop(self, texts: I64 | list[int]) -> None:
+        self._dropped[texts] = True
+        self._open[texts] = False
 
     def _in_turn(self, pairs: SimilarPairs) -> tuple[I64, I64]:
         """Return the texts of pairs, the one whose turn comes first before the other."""
@@ -132,7 +165,7 @@ class Crowds:
         if 2 * np.count_nonzero(still) < len(still):  # the others are not looked at again
             crowd = np.repeat(np.arange(len(self._sizes)), self._sizes)
             self._texts, self._sizes = self._texts[still], np.bincount(crowd[still], minlength=len(self._sizes))
-        crowds = self._crowds[consecutive(self._first_crowd[centres], self._crowds_of[centres])]
+        crowds = self._crowds[consecutive(self._first_crowd[centres], self._crowds_of[centres])] - self._first
         centre = np.repeat(centres, self._crowds_of[centres])
         begins = np.cumsum(self._sizes) - self._sizes
         for some in portions(self._sizes[crowds], _TOGETHER):

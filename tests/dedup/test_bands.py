@@ -56,7 +56,7 @@ def listed(found):
 
 def open_buckets(texts, size, new=None, *, scoped=False):
     with (
-        mock.patch.multiple(bands, _LISTED=size, _RARE=2, _TOGETHER=5, _BEYOND=0),
+        mock.patch.multiple(bands, LISTED=size, _RARE=2, _TOGETHER=5, _BEYOND=0),
         mock.patch.object(bands, "sketch_distance", return_value=1),
     ):
         buckets = Buckets(describe(texts, scoped=scoped), 0, 0.6, new)
@@ -75,9 +75,9 @@ def test_fewer_pairs_are_listed_if_there_are_too_many():
     texts = [([0, number // 2, number], 0, True, 0) for number in range(24)]
     _, found = open_buckets(texts, 256)
     assert len(listed(found)) == 24 * 23 // 2
-    with mock.patch.object(bands, "_PAIRS_AT_MOST", 150):
+    with mock.patch.multiple(bands, _PAIRS_AT_MOST=150, _PAIRS_OF_TEXT=1):
         buckets, found = open_buckets(texts, 256)
-    assert buckets.listed == 16
+    assert buckets.sizes.listed == 16
     assert len(listed(found)) == 12
 
 
@@ -85,30 +85,33 @@ def similarity_of(one, other):
     return 0.5 + 5 * (7 * min(one, other) + 3 * max(one, other)) % 11 / 22
 
 
-@given(TEXTS, st.integers(2, 6), st.sampled_from([1, 2, 64]), st.randoms(use_true_random=False))
-def test_crowds_are_decided_about_as_if_all_pairs_that_matter_were_listed(texts, size, at_most, random):
+def search(texts, size, order, protected, at_most=64, shift=0):
+    """Return the similar pairs that are listed, those of crowds, and all pairs of these that were compared.
+
+    Similarities are those of texts whose numbers are larger by `shift`.
+    """
     buckets, found = open_buckets(texts, size)
-    small, large = meeting(texts, size, scoped=False)
     asked = []
 
     def compare(left, right):
         pairs = [(min(pair), max(pair)) for pair in zip(left.tolist(), right.tolist(), strict=True)]
         asked.extend(pairs)
-        alike = np.array([similarity_of(*pair) for pair in pairs])
+        alike = np.array([similarity_of(one + shift, other + shift) for one, other in pairs])
         return SimilarPairs(left, right, alike).at_least(0.6)
 
+    known = compare(*map(np.concatenate, zip(*(found or [(np.zeros(0, np.int64),) * 2]), strict=True)))
+    asked.clear()
+    with mock.patch.multiple(crowds, _COMPARED_AT_MOST=at_most, _LEAST=2, _MOST=4, _TOGETHER=7):
+        return known, list(Crowds(buckets, compare).find_pairs(np.array(order), known, 0.8, protected)), asked
+
+
+@given(TEXTS, st.integers(2, 6), st.sampled_from([1, 2, 64]), st.randoms(use_true_random=False))
+def test_crowds_are_decided_about_as_if_all_pairs_that_matter_were_listed(texts, size, at_most, random):
+    small, large = meeting(texts, size, scoped=False)
     total = len(texts)
-    left, right = (
-        np.concatenate([np.zeros(0, np.int64), *side])
-        for side in (zip(*found, strict=True) if found else ((), ()))
-    )
-    known = SimilarPairs(
-        left, right, np.array([similarity_of(*pair) for pair in zip(left.tolist(), right.tolist(), strict=True)])
-    ).at_least(0.6)
     order = np.array(random.sample(range(total), total))
     protected = np.array([flag for _, _, flag, _ in texts]) & (np.arange(total) % 2 == 0)
-    with mock.patch.multiple(crowds, _COMPARED_AT_MOST=at_most, _LEAST=2, _MOST=4, _TOGETHER=7):
-        more = list(Crowds(buckets, compare).find_pairs(order, known, 0.8, protected))
+    known, more, asked = search(texts, size, order, protected, at_most)
     # Each pair is compared once, and none that was listed.
     assert len(set(asked)) == len(asked)
     assert set(asked) <= large
@@ -122,6 +125,21 @@ def test_crowds_are_decided_about_as_if_all_pairs_that_matter_were_listed(texts,
         expected = choose_stars(order, everything, similarity=0.6, drop=0.8, protected=protected)
         itself = np.arange(total)
         assert ((stars.kept == itself) == (expected.kept == itself)).all()
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.sampled_from([1, 2, 8]), st.randoms(use_true_random=False))
+def test_what_is_compared_in_a_crowd_does_not_depend_on_other_crowds(here, there, at_most, random):
+    size = 4
+    texts = [([0, random.randrange(2), 7 + number], 0, False, 0) for number in range(here)]
+    others = [([5, 5 + random.randrange(2), 50 + number], 0, False, 0) for number in range(there)]
+    together = texts + others
+    order = random.sample(range(len(together)), len(together))
+    protected = np.zeros(len(together), dtype=bool)
+    *_, asked = search(together, size, order, protected, at_most)
+    *_, one = search(texts, size, [text for text in order if text < here], protected[:here], at_most)
+    rest = [text - here for text in order if text >= here]
+    *_, other = search(others, size, rest, protected[here:], at_most, here)
+    assert sorted(asked) == sorted(one + [(a + here, b + here) for a, b in other])
 
 
 def test_the_middle_of_a_crowd_is_estimated_from_its_buckets():
