@@ -16,10 +16,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from simsql.decide.kinds import Protected
 from simsql.decide.rules import Keep, Rules
 from simsql.dedup.engine_job import dedup_on_engine
-from simsql.dedup.engine_steps import CANDIDATES, Candidates
-from simsql.hamming import PairTask
 from simsql.processes import usable_cores
 
 BATCH = 2_000  # rows; fewer if texts are long
@@ -31,6 +30,8 @@ class DuckEngine:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, work: Path, workers: int) -> None:
         self._connection, self._work, self._workers = connection, work, workers
+        connection.execute("CREATE MACRO explode(items) AS unnest(items)")
+        connection.execute("CREATE MACRO arrays_overlap(one, other) AS list_has_any(one, other)")
 
     def fetch(self, query: str) -> pa.Table:
         """Return the rows of a query."""
@@ -48,9 +49,9 @@ class DuckEngine:
         self._store_results(name, function, ((batch,) for batch in batches), schema)
 
     def save_grouped(
-        self, name: str, queries: Sequence[str], key: str, function: Callable[..., pa.Table], schema: pa.Schema
+        self, name: str, queries: tuple[str, str], key: str, function: Callable[..., pa.Table], schema: pa.Schema
     ) -> None:
-        """Store what a function returns for the rows of one or two queries, those of a key together."""
+        """Store what a function returns for the rows of two queries, those of a key together."""
         tables = [f"{name}_{number}" for number in range(len(queries))]
         for table, query in zip(tables, queries, strict=True):
             self.save(table, query)
@@ -62,15 +63,6 @@ class DuckEngine:
         )
         self._store_results(name, function, groups, schema)
 
-    def save_tasks(self, name: str, candidates: Candidates) -> None:
-        """Store what all tasks yield. Each process gets the fingerprints and sketches once."""
-        pq.write_table(CANDIDATES.empty_table(), self._path(name))
-        tasks = candidates.tasks(self._workers)
-        files = [self._path(name, number) for number in range(1, len(tasks) + 1)]
-        with ProcessPoolExecutor(self._workers, get_context("spawn"), share, (candidates,)) as processes:
-            list(processes.map(write_task, tasks, files))
-        self._name_files(name)
-
     def _store_results(
         self,
         name: str,
@@ -79,8 +71,9 @@ class DuckEngine:
         schema: pa.Schema,
     ) -> None:
         """Store what a function returns in other processes. A few results are computed ahead."""
+        path = self._work / f"{name}.parquet"
         with (
-            pq.ParquetWriter(self._path(name), schema) as file,
+            pq.ParquetWriter(path, schema) as file,
             ProcessPoolExecutor(self._workers, get_context("spawn")) as processes,
         ):
             waiting: deque[Future[pa.RecordBatch | pa.Table]] = deque()
@@ -90,44 +83,24 @@ class DuckEngine:
                     file.write(waiting.popleft().result())
             for result in waiting:
                 file.write(result.result())
-        self._name_files(name)
-
-    def _path(self, name: str, number: int = 0) -> Path:
-        return self._work / f"{name}-{number}.parquet"
-
-    def _name_files(self, name: str) -> None:
-        files = self._path(name).with_name(f"{name}-*.parquet")
-        self._connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{files}')")
-
-
-_shared: list[Candidates] = []
-
-
-def share(candidates: Candidates) -> None:
-    """Keep the candidates in this process, for its tasks."""
-    _shared.append(candidates)
-
-
-def write_task(task: PairTask, path: Path) -> None:
-    """Write the candidates of a task to a file."""
-    with pq.ParquetWriter(path, CANDIDATES) as file:
-        for batch in _shared[0](task):
-            file.write_batch(batch)
+        self._connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{path}')")
 
 
 def main() -> None:
     """Read the options, and run the job."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("documents", help="Parquet files with the columns id and text: 'folder/*.parquet'")
-    parser.add_argument("decisions", type=Path, help="new file: id, kept, cluster, similarity")
+    parser.add_argument("decisions", type=Path, help="new file: id, kept, cluster, similarity, kind")
     parser.add_argument("--work", type=Path, help="folder for intermediate tables, by default the system's")
     parser.add_argument("--memory", default="4GB", help="memory of DuckDB, beside that of the workers")
     parser.add_argument("--workers", type=int, default=usable_cores())
     parser.add_argument("--distance", type=int, default=Rules.distance)
     parser.add_argument("--similarity", type=float, default=Rules.similarity)
     parser.add_argument("--keep", type=Keep, choices=list(Keep), default=Rules.keep)
+    parser.add_argument("--protect", help="numbers, symbols: as for simsql dedup", default="")
     given = parser.parse_args()
-    rules = Rules(given.distance, given.similarity, keep=given.keep)
+    protect = tuple(map(Protected, filter(None, given.protect.split(","))))
+    rules = Rules(given.distance, given.similarity, keep=given.keep, protect=protect)
     if given.work:
         given.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="simsql-", dir=given.work) as folder:

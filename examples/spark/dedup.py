@@ -1,22 +1,22 @@
 """Find near-duplicates among the texts of Parquet files on Spark, and write the decisions as Parquet.
 
-The decisions are those of `simsql dedup`. Texts stay with the workers; the driver gets 16 bytes for each of them.
+The decisions are those of `simsql dedup`. Texts stay with the workers.
 """
 
 import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit, pmod, xxhash64
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from simsql.decide.kinds import Protected
 from simsql.decide.rules import Keep, Rules
 from simsql.dedup.engine_job import dedup_on_engine
-from simsql.dedup.engine_steps import CANDIDATES, Candidates
 
 
 class SparkEngine:
@@ -45,37 +45,17 @@ class SparkEngine:
         self._store(name, self._spark.sql(query).mapInArrow(work, from_arrow_schema(schema)))
 
     def save_grouped(
-        self, name: str, queries: Sequence[str], key: str, function: Callable[..., pa.Table], schema: pa.Schema
+        self, name: str, queries: tuple[str, str], key: str, function: Callable[..., pa.Table], schema: pa.Schema
     ) -> None:
-        """Store what a function returns for the rows of one or two queries, those of a key together."""
+        """Store what a function returns for the rows of two queries, those of a key together."""
 
         # Spark reads the annotations.
-        def of_one(rows: pa.Table) -> pa.Table:
-            return function(rows)
-
-        def of_two(rows: pa.Table, others: pa.Table) -> pa.Table:
+        def of_part(rows: pa.Table, others: pa.Table) -> pa.Table:
             return function(rows, others)
 
-        part, returned = pmod(xxhash64(key), lit(self._parts)).alias("part"), from_arrow_schema(schema)
-        one, *other = (self._spark.sql(query).groupBy(part) for query in queries)
-        if other:
-            self._store(name, one.cogroup(*other).applyInArrow(of_two, returned))
-        else:
-            self._store(name, one.applyInArrow(of_one, returned))
-
-    def save_tasks(self, name: str, candidates: Candidates) -> None:
-        """Store what all tasks yield. Each process gets the fingerprints and sketches once."""
-        tasks = candidates.tasks(self._parts)
-        shared = self._spark.sparkContext.broadcast(candidates)
-
-        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for number in batch["id"].to_pylist():
-                    yield from shared.value(tasks[number])
-
-        numbers = self._spark.range(0, len(tasks), 1, max(1, len(tasks)))
-        self._store(name, numbers.mapInArrow(work, from_arrow_schema(CANDIDATES)))
-        shared.destroy()
+        part = pmod(xxhash64(key), lit(self._parts)).alias("part")
+        one, other = (self._spark.sql(query).groupBy(part) for query in queries)
+        self._store(name, one.cogroup(other).applyInArrow(of_part, from_arrow_schema(schema)))
 
     def _store(self, name: str, frame: DataFrame) -> None:
         self._written += 1
@@ -88,19 +68,21 @@ def main() -> None:
     """Read the options, and run the job."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("documents", help="Parquet file or folder with the columns id and text")
-    parser.add_argument("decisions", help="new folder: id, kept, cluster, similarity")
+    parser.add_argument("decisions", help="new folder: id, kept, cluster, similarity, kind")
     parser.add_argument("--work", required=True, help="new folder for intermediate tables, which all workers see")
-    parser.add_argument("--parts", type=int, default=64, help="tasks of each pass over the fingerprints")
+    parser.add_argument("--parts", type=int, default=64, help="groups of rows that are decided about")
     parser.add_argument("--distance", type=int, default=Rules.distance)
     parser.add_argument("--similarity", type=float, default=Rules.similarity)
     parser.add_argument("--keep", type=Keep, choices=list(Keep), default=Rules.keep)
+    parser.add_argument("--protect", help="numbers, symbols: as for simsql dedup", default="")
     given = parser.parse_args()
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         sys.exit("Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.appName("simsql").getOrCreate()
     spark.read.parquet(given.documents).select("id", "text").createOrReplaceTempView("documents")
-    rules = Rules(given.distance, given.similarity, keep=given.keep)
+    protect = tuple(map(Protected, filter(None, given.protect.split(","))))
+    rules = Rules(given.distance, given.similarity, keep=given.keep, protect=protect)
     dedup_on_engine(SparkEngine(spark, given.work, given.parts), rules)
     spark.table("decisions").write.parquet(given.decisions)
     spark.stop()

@@ -4,55 +4,65 @@ Each step is a query, or a function that the engine applies to the rows of a que
 Spark and DuckDB. The decisions are those of `simsql dedup` on the same texts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from simsql.decide.rules import Rules
-from simsql.dedup.engine_steps import (
-    BUCKETS,
-    CANDIDATES,
-    DESCRIPTION,
-    SIMILAR,
-    Candidates,
-    compare,
-    decide_components,
-    decisions_of,
-    describe,
-    distribute,
-    find_in_buckets,
-)
+from simsql.dedup.bands import LISTED, Sizes, bits_of_candidates
+from simsql.dedup.engine_steps import DESCRIPTION, SIMILAR, compare, decide_components, decisions_of, describe
 from simsql.errors import UsageError
-from simsql.fingerprint import sketch_distance
-
-# Up to this distance, every fingerprint goes to a bucket for each of its blocks; above, buckets are too large.
-_BUCKETS_UPTO = 3
 
 # Documents with the same words, of which one is compared for all.
-_NODES = """
-    SELECT words, fingerprint, sketch, min(id) AS id, count(*) AS copies
-    FROM described GROUP BY words, fingerprint, sketch
+_NODES = "SELECT node, min(id) AS id, count(*) AS copies FROM described GROUP BY node"
+_KEYS = """
+    SELECT d.node, d.fingerprint, d.sketch, explode(d.bands) AS key
+    FROM described AS d JOIN nodes AS n ON n.id = d.id
 """
-# In every SQL, `(x | y) - (x & y)` has the bits in which x and y differ. The sketches of two nodes must be near
-# even if these nodes share their fingerprint with others.
+# A key belongs to one band: see `DESCRIPTION`.
+_BUCKETS = "SELECT key, count(*) AS size FROM keys GROUP BY key HAVING count(*) > 1"
+_SIZES = "SELECT size, count(*) AS buckets FROM buckets WHERE size <= {largest} GROUP BY size"
+_CROWDED = "SELECT k.node, k.key FROM keys AS k JOIN buckets AS b ON b.key = k.key WHERE b.size > {listed}"
+_CROWD_MEMBERS = """
+    SELECT k.node, array_agg(k.key) FILTER (WHERE b.size > {listed}) AS crowds, max_by(k.key, b.size) AS largest,
+        bit_or(CASE WHEN b.size <= {rare} THEN k.key >> 32 ELSE 0 END) AS rare
+    FROM keys AS k JOIN buckets AS b ON b.key = k.key GROUP BY k.node HAVING max(b.size) > {listed}
+"""
+_LISTED = """
+    SELECT k.*, b.size, m.largest FROM keys AS k JOIN buckets AS b ON b.key = k.key
+    LEFT JOIN crowd_members AS m ON m.node = k.node WHERE b.size <= {listed}
+"""
+# `(x | y) - (x & y)` has the bits in which x and y differ. Pairs that share a crowd are candidates only if they
+# share a rare key, too: those of the largest crowd are left out here, and the others in the next query.
+_NEAR = """
+    SELECT DISTINCT l.node AS a, r.node AS b, l.size <= {rare} OR l.largest IS NULL OR r.largest IS NULL AS sure
+    FROM listed AS l JOIN listed AS r ON r.key = l.key AND l.node < r.node
+    WHERE bit_count((l.sketch | r.sketch) - (l.sketch & r.sketch)) <= {sketch}
+    AND bit_count((l.sketch | r.sketch) - (l.sketch & r.sketch))
+        + bit_count((l.fingerprint | r.fingerprint) - (l.fingerprint & r.fingerprint)) <= {both}
+    AND (l.size <= {rare} OR l.largest IS NULL OR r.largest IS NULL OR l.largest <> r.largest)
+"""
 _PAIRS = """
-    WITH near AS (
-        SELECT a, b FROM candidates
-        UNION ALL SELECT fingerprint, fingerprint FROM nodes GROUP BY fingerprint HAVING count(*) > 1
-    )
-    SELECT l.words AS a, r.words AS b
-    FROM near AS n JOIN nodes AS l ON l.fingerprint = n.a JOIN nodes AS r ON r.fingerprint = n.b
-    WHERE bit_count((l.sketch | r.sketch) - (l.sketch & r.sketch)) <= {bits} AND (n.a <> n.b OR l.words < r.words)
+    SELECT DISTINCT n.a, n.b FROM near AS n
+    LEFT JOIN crowd_members AS l ON l.node = n.a LEFT JOIN crowd_members AS r ON r.node = n.b
+    WHERE n.sure OR NOT arrays_overlap(l.crowds, r.crowds)
 """
 _TEXTS = """
-    SELECT n.words, d.text FROM documents AS d JOIN nodes AS n ON n.id = d.id
-    WHERE n.words IN (SELECT a FROM pairs UNION SELECT b FROM pairs)
+    SELECT n.node, d.text FROM documents AS d JOIN nodes AS n ON n.id = d.id
+    WHERE n.node IN (SELECT a FROM pairs UNION SELECT b FROM pairs UNION SELECT node FROM crowd_members)
 """
 _COMPARED = """
     SELECT p.a, p.b, l.text AS a_text, r.text AS b_text FROM pairs AS p
-    JOIN texts AS l ON l.words = p.a JOIN texts AS r ON r.words = p.b
+    JOIN texts AS l ON l.node = p.a JOIN texts AS r ON r.node = p.b
+"""
+# What is decided about together: similar nodes, and crowds, in which all are linked to one.
+_LINKS = """
+    SELECT a, b FROM similarities
+    UNION SELECT c.node, f.first FROM crowded AS c
+    JOIN (SELECT key, min(node) AS first FROM crowded GROUP BY key) AS f ON f.key = c.key WHERE c.node <> f.first
 """
 # A round of connected stars (Kiveris et al.: Connected components in MapReduce and beyond, SoCC 2014). Every node
 # links its larger neighbours to the smallest node that it knows, then its smaller ones. In the end, each component
@@ -74,22 +84,27 @@ _NOT_YET_STARS = """
         UNION ALL SELECT l.a FROM stars AS l JOIN stars AS r ON r.a = l.b
     ) AS unfinished
 """
-_COMPONENTS = "SELECT a AS words, b AS component FROM stars UNION SELECT b, b FROM stars"
+_COMPONENTS = "SELECT a AS node, b AS component FROM stars UNION SELECT b, b FROM stars"
 # A document that is alone is not decided about.
 _MEMBERS = """
-    SELECT d.*, coalesce(c.component, d.words) AS component FROM described AS d
-    JOIN nodes AS n ON n.words = d.words LEFT JOIN components AS c ON c.words = d.words
-    WHERE n.copies > 1 OR c.words IS NOT NULL
+    SELECT d.*, coalesce(c.component, d.node) AS component, t.text, m.rare
+    FROM (SELECT {columns} FROM described) AS d JOIN nodes AS n ON n.node = d.node
+    LEFT JOIN components AS c ON c.node = d.node
+    LEFT JOIN crowd_members AS m ON m.node = d.node AND n.id = d.id LEFT JOIN texts AS t ON t.node = m.node
+    WHERE n.copies > 1 OR c.node IS NOT NULL
 """
-_SIMILAR_MEMBERS = "SELECT s.*, c.component FROM similarities AS s JOIN components AS c ON c.words = s.a"
+_SIMILAR_MEMBERS = "SELECT s.*, c.component FROM similarities AS s JOIN components AS c ON c.node = s.a"
 _DECISIONS = """
-    SELECT d.id, coalesce(f.kept, d.id) AS kept, f.cluster, f.similarity
+    SELECT d.id, coalesce(f.kept, d.id) AS kept, f.cluster, f.similarity, f.kind
     FROM documents AS d LEFT JOIN decided AS f ON f.id = d.id
 """
 
 
 class Engine(Protocol):
-    """What the job needs: tables with names, and Python functions that any process applies to rows."""
+    """What the job needs: tables with names, and Python functions that any process applies to rows.
+
+    Its SQL has `explode`, which turns a list into rows, and `arrays_overlap` of two lists.
+    """
 
     def fetch(self, query: str) -> pa.Table:
         """Return the rows of a query."""
@@ -103,51 +118,60 @@ class Engine(Protocol):
         """Store what a function returns for each batch of the rows of a query."""
 
     def save_grouped(
-        self, name: str, queries: Sequence[str], key: str, function: Callable[..., pa.Table], schema: pa.Schema
+        self, name: str, queries: tuple[str, str], key: str, function: Callable[..., pa.Table], schema: pa.Schema
     ) -> None:
-        """Store what a function returns for the rows of one or two queries.
+        """Store what a function returns for the rows of two queries.
 
         It may get the rows of many keys at once, but all rows of a key together, a table for each query.
         """
-
-    def save_tasks(self, name: str, candidates: Candidates) -> None:
-        """Store what all tasks yield."""
 
 
 def dedup_on_engine(engine: Engine, rules: Rules) -> None:
     """Decide about the rows of the table `documents` (id, text), and store the decisions as the table `decisions`.
 
     A decision has the id of the document; that of the document that is kept in its favour, its own if it is kept;
-    that of the document that represents its cluster, null if it is in none; and the similarity to the one that is
-    kept. Up to distance 3, tasks read only what is in their buckets. Above, each process that does tasks gets 16
-    bytes for each document. Of equals, the document with the smallest id is kept.
+    that of the document that represents its cluster, null if it is in none; the similarity to the one that is
+    kept; and the kind of drop, null if it is kept. Of equals, the document with the smallest id is kept.
 
-    Raises UsageError for ids that are null or occur twice, and for rules that do not compare texts or have a field
-    that decides.
+    Raises UsageError for ids that are null or occur twice, and for rules that do not compare the words of texts
+    or have a field, files or a group that decide.
     """
-    if not rules.checks_texts or rules.by_value or rules.by_file:
-        raise UsageError("on an engine, the similarity must be above 0, and neither fields nor files can decide")
+    if not rules.checks_texts or rules.exact or rules.by_features:
+        raise UsageError("on an engine, texts are compared by their words, and the similarity must be above 0")
+    if rules.by_value or rules.by_file or rules.within or rules.within_folder:
+        raise UsageError("on an engine, neither fields nor files can decide")
     if engine.fetch("SELECT id FROM documents GROUP BY id HAVING id IS NULL OR count(*) > 1 LIMIT 1").num_rows:
         raise UsageError("ids must be unique and not null: number the documents first")
     ids = engine.fetch("SELECT id FROM documents LIMIT 0").schema.field("id")
-    engine.save_mapped("described", "SELECT id, text FROM documents", describe, pa.schema([ids, *DESCRIPTION]))
+    described = pa.schema([ids, *DESCRIPTION])
+    engine.save_mapped("described", "SELECT id, text FROM documents", partial(describe, rules=rules), described)
     engine.save("nodes", _NODES)
-    distinct = "SELECT DISTINCT fingerprint, sketch FROM nodes"
-    if rules.distance > _BUCKETS_UPTO:
-        engine.save_tasks("candidates", Candidates(engine.fetch(distinct), rules))
-    else:
-        engine.save_mapped("buckets", distinct, partial(distribute, rules=rules), BUCKETS)
-        find = partial(find_in_buckets, rules=rules)
-        engine.save_grouped("candidates", ["SELECT * FROM buckets"], "bucket", find, CANDIDATES)
-    engine.save("pairs", _PAIRS.format(bits=sketch_distance(rules.similarity)))
+    engine.save("keys", _KEYS)
+    engine.save("buckets", _BUCKETS)
+    sizes = _sizes(engine)
+    engine.save("crowded", _CROWDED.format(listed=sizes.listed))
+    engine.save("crowd_members", _CROWD_MEMBERS.format(**sizes._asdict()))
+    engine.save("listed", _LISTED.format(listed=sizes.listed))
+    sketch, both = bits_of_candidates(rules.distance, rules.similarity)
+    engine.save("near", _NEAR.format(sketch=sketch, both=both, rare=sizes.rare))
+    engine.save("pairs", _PAIRS)
     engine.save("texts", _TEXTS)
     engine.save_mapped("similarities", _COMPARED, partial(compare, rules=rules), SIMILAR)
-    engine.save("stars", "SELECT a, b FROM similarities")
+    engine.save("stars", _LINKS)
     while engine.fetch(_NOT_YET_STARS)["n"][0].as_py():
         engine.save("large_stars", _LARGE_STAR)
         engine.save("stars", _SMALL_STAR)
     engine.save("components", _COMPONENTS)
-    queries = _MEMBERS, _SIMILAR_MEMBERS
-    decide = partial(decide_components, rules=rules)
+    columns = ", ".join(name for name in described.names if name not in ("sketch", "bands"))
+    queries = _MEMBERS.format(columns=columns), _SIMILAR_MEMBERS
+    decide = partial(decide_components, rules=rules, sizes=sizes)
     engine.save_grouped("decided", queries, "component", decide, decisions_of(ids.type))
     engine.save("decisions", _DECISIONS)
+
+
+def _sizes(engine: Engine) -> Sizes:
+    """Return which buckets are crowds, and rare."""
+    found = engine.fetch(_SIZES.format(largest=LISTED))
+    buckets = np.zeros(LISTED + 1, dtype=np.int64)
+    buckets[found["size"].to_numpy()] = found["buckets"].to_numpy()
+    return Sizes.of(buckets, engine.fetch("SELECT count(*) AS n FROM nodes")["n"][0].as_py())

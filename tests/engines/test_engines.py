@@ -1,4 +1,4 @@
-"""The examples for Spark and DuckDB decide as `simsql dedup` does, on the same texts.
+"""The examples for Spark and DuckDB, and `simsql dedup-table`, decide as `simsql dedup` does, on the same texts.
 
 They run as users run them. `make test-engines` installs what they need; `make test` skips them.
 """
@@ -29,12 +29,20 @@ SPARK = {
 
 
 def make_documents() -> dict[str, str | None]:
-    """5,000 texts: families of edited copies, a chain of texts that resemble the next one, two without words."""
+    """6,000 texts: families of edited copies, crowds, a chain of texts that resemble the next one, some alone."""
     chance = random.Random(3)
-    long = chance.choices([f"word{number}" for number in range(3_000)], k=2_000)
+    words = [f"word{number}" for number in range(3_000)]
+    long = chance.choices(words, k=2_000)
     texts: dict[str, str | None] = {"dots": "...", "none": None}
     texts |= {f"chain {start}": " ".join(long[start : start + 200]) for start in range(0, 1_800, 25)}
     texts |= make_texts(7, families=1_100, alone=1_000)
+    forms = [chance.sample(words, 40) for _ in range(3)]
+    for number in range(900):
+        form = forms[number % 3].copy()
+        # The more that is filled in, the less alike they are.
+        for place in chance.sample(range(40), 1 + number % 3 * 2):
+            form[place] = str(chance.randrange(500)) if number % 2 else chance.choice(words)
+        texts[f"form {number}"] = " ".join(form) + chance.choice([".", " = ", " != ", ""])
     names = list(texts)
     chance.shuffle(names)
     return {name: texts[name] for name in names}
@@ -72,33 +80,60 @@ def start(engine: str, documents: Path, folder: Path, *options: str) -> subproce
     return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | SPARK)
 
 
-def decide(engine: str, documents: Path, folder: Path, *options: str) -> dict[object, tuple[object, object]]:
-    """Run an example; return what is kept in favour of each document, and which one represents its cluster."""
+def decide(engine: str, documents: Path, folder: Path, *options: str) -> dict[object, tuple[object, ...]]:
+    """Run an example; return what is kept in favour of each document, its kind, and its cluster."""
     done = start(engine, documents, folder, *options)
     assert done.returncode == 0, done.stderr
     rows = pq.read_table(folder / "decisions.parquet").to_pylist()
     assert all(0.7 <= row["similarity"] <= 1 for row in rows if row["kept"] != row["id"])
     assert len({row["id"] for row in rows}) == len(rows)
-    return {row["id"]: (row["kept"], row["cluster"]) for row in rows}
+    return {row["id"]: (row["kept"], row["kind"], row["cluster"]) for row in rows}
+
+
+def of_files(lines: Path, *options: str) -> dict[str, tuple[str, str | None, str | None]]:
+    """Return the decisions of `simsql dedup`."""
+    rows = csv.DictReader(run("dedup", lines, "--format", "csv", "--quiet", *options).done().lines)
+    clustered = {row["id"]: (row["kept"], row["kind"] or None, row["representative"]) for row in rows}
+    decisions = {name: clustered.get(name, (name, None, None)) for name in make_documents()}
+    assert 1_000 < sum(kept != name for name, (kept, *_) in decisions.items()) < len(clustered) < 5_400
+    return decisions
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "spark"])
-@pytest.mark.parametrize("options", [(), ("--distance", "3", "--keep", "longest")], ids=["tasks", "buckets"])
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--distance", "3", "--keep", "longest", "--protect", "symbols")],
+    ids=["default", "options"],
+)
 def test_the_decisions_are_those_of_dedup(documents, tmp_path, engine, options):
     parquet, lines = documents
-    rows = csv.DictReader(run("dedup", lines, "--format", "csv", "--quiet", *options).done().lines)
-    clustered = {row["id"]: (row["kept"], row["representative"]) for row in rows}
-    expected = {name: clustered.get(name, (name, None)) for name in make_documents()}
+    expected = of_files(lines, *options)
     assert decide(engine, parquet, tmp_path, *options) == expected
-    dropped = sum(kept != name for name, (kept, _) in expected.items())
-    assert 1_000 < dropped < len(clustered) < 4_500
+    crowd = [kept == name for name, (kept, *_) in expected.items() if name.startswith("form")]
+    assert 3 < sum(crowd) < len(crowd) - 100
+
+
+def test_the_decisions_about_a_table_are_those_about_files(documents, connection, database_url):
+    _, lines = documents
+    connection.execute('CREATE TABLE document (id text COLLATE "C" PRIMARY KEY, body text)')
+    with connection.cursor().copy("COPY document FROM STDIN") as copy:
+        for row in make_documents().items():
+            copy.write_row(row)
+    connection.commit()
+    run("dedup-table", "document", "--text-column", "body", "--into", "made", "--database", database_url).done()
+    found = connection.execute("SELECT id, kept_id, kind, representative_id FROM made").fetchall()
+    decided = of_files(lines).items()
+    expected = {name: (kept, kind, star or name) for name, (kept, kind, star) in decided}
+    assert {name: tuple(rest) for name, *rest in found} == {
+        name: rest for name, rest in expected.items() if name not in ("dots", "none")
+    }
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "spark"])
 def test_numbers_are_ids_and_nothing_is_similar(tmp_path, engine):
     texts = ["a ship of iron sails across the northern ocean", "bread and butter", None, "..."]
     parquet = write_parquet(tmp_path / "texts", [9, 10, 11, 12], texts)
-    assert decide(engine, parquet, tmp_path) == {number: (number, None) for number in (9, 10, 11, 12)}
+    assert decide(engine, parquet, tmp_path) == {number: (number, None, None) for number in (9, 10, 11, 12)}
 
 
 @pytest.mark.parametrize("ids", [[1, 2, 2], [1, 2, None]])
