@@ -1,6 +1,6 @@
 """A process of its own for what is measured with its memory.
 
-    python -m benchmarks.child find_pairs fingerprints.npy distance pairs.npy [sketches.npy distance]
+    python -m benchmarks.child find_pairs fingerprints.npy distance pairs.npy
     python -m benchmarks.child program path argument...
 
 prints {"seconds": ..., "peak": bytes} as JSON, and "processor", the seconds of processor time, for a program. A
@@ -30,16 +30,15 @@ def run_child(*arguments: str | Path, messages: Path | None = None) -> dict[str,
     return found
 
 
-def _find_all(source: str, distance: int, target: str, *sketches: str) -> dict[str, float]:
+def _find_all(source: str, distance: int, target: str) -> dict[str, float]:
     import numpy as np  # noqa: PLC0415 - a program is started by a process without it
 
     from simsql.hamming import find_pairs  # noqa: PLC0415
     from simsql.processes import usable_cores  # noqa: PLC0415
 
     fingerprints = np.load(source)
-    near = (np.load(sketches[0]), int(sketches[1])) if sketches else None
     start = time.perf_counter()
-    pairs = find_pairs(fingerprints, distance, sketches=near)
+    pairs = find_pairs(fingerprints, distance)
     seconds = time.perf_counter() - start
     # At most: fewer processes are started where fewer pay.
     peak = peak_of() + (usable_cores() - 1) * peak_of_children()
@@ -80,8 +79,8 @@ def _in_bytes(peak: int) -> int:
 def main(arguments: Sequence[str]) -> None:
     """Do what the arguments say and print the figures."""
     match arguments:
-        case ["find_pairs", source, distance, target, *sketches]:
-            print(json.dumps(_find_all(source, int(distance), target, *sketches)))
+        case ["find_pairs", source, distance, target]:
+            print(json.dumps(_find_all(source, int(distance), target)))
         case ["program", *command]:
             print(json.dumps(_run_program(command)))
         case _:

@@ -1,7 +1,4 @@
-"""All pairs in memory: find_pairs at distances 3, 7, 10 and 12, and at 3 the command, simhash-cpp and faiss.
-
-At the last distance also with the filter by sketches, of which those of most pairs are too far apart.
-"""
+"""All pairs in memory: find_pairs at distances 3, 7, 10 and 12, and at 3 the command, simhash-cpp and faiss."""
 
 import json
 import sys
@@ -24,8 +21,6 @@ from benchmarks.peers.faiss import open_faiss
 SECTION = "memory"
 # Programs and faiss are measured at the first one.
 _DISTANCE, *_LARGER_DISTANCES = 3, 7, 10, 12
-# Bits in which two sketches may differ: the default of dedup.
-_APART = 22
 _MILLION = 1_000_000
 # Runs of up to a million fingerprints, of which the median counts.
 _ROUNDS = 3
@@ -49,8 +44,7 @@ def run(bench: Bench) -> None:
             if count <= _MILLION:
                 _measure_faiss(bench, f"{what} {_DISTANCE}", values, pairs)
                 for distance in _LARGER_DISTANCES:
-                    pairs = _measure_pairs(bench, f"{what} {distance}", folder, oracle, distance)
-                _measure_sketches(bench, f"{what} {distance}", folder, values, pairs, distance)
+                    _measure_pairs(bench, f"{what} {distance}", folder, oracle, distance)
 
 
 def _measure_pairs(bench: Bench, what: str, folder: Path, oracle: Oracle, distance: int) -> Fingerprints:
@@ -60,24 +54,6 @@ def _measure_pairs(bench: Bench, what: str, folder: Path, oracle: Oracle, distan
     checked = oracle.check_pairs(SIMSQL, distance, pairs, bench.options.sample)
     _add(bench, what, SIMSQL, used, rows, checked, f"{len(pairs):,} pairs")
     return pairs
-
-
-def _measure_sketches(
-    bench: Bench, what: str, folder: Path, values: Fingerprints, expected: Fingerprints, distance: int
-) -> None:
-    """Measure the same with random sketches, of which one pair in a hundred is near."""
-    sketches = np.random.default_rng(0).integers(0, 2**64, values.size, dtype=np.uint64)
-    np.save(folder / "sketches.npy", sketches)
-    files = folder / "fingerprints.npy", str(distance), folder / "pairs.npy", folder / "sketches.npy"
-    used = _repeat(values.size, "find_pairs", *files, str(_APART))
-    order = np.argsort(values)
-    one, other = sketches[order[np.searchsorted(values, expected, sorter=order)]].T
-    expected = expected[np.bitwise_count(one ^ other) <= _APART]
-    pairs: Fingerprints = np.load(folder / "pairs.npy")
-    if not np.array_equal(pairs, expected):
-        raise WrongResultError(f"{what}: {len(pairs)} pairs with near sketches, not {len(expected)}")
-    note = f"{len(pairs):,} pairs"
-    _add(bench, f"{what}, near sketches", SIMSQL, used, values.size, len(pairs), note)
 
 
 def _add(bench: Bench, what: str, system: str, used: dict[str, float], rows: int, checked: int, note: str) -> None:

@@ -165,21 +165,11 @@ def distinct_fingerprints(fingerprints: Iterable[object] | Column) -> NDArray[np
     Raises ValueError if there are more than 32-bit positions can distinguish.
     """
     values = np.sort(fingerprint_list(fingerprints))
-    values = values[first_of_each(values)]
-    refuse_too_many(values)
-    return values
-
-
-def first_of_each(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return whether each of sorted values is the first of its kind."""
     first = np.ones(values.size, dtype=bool)
     np.not_equal(values[1:], values[:-1], out=first[1:])
-    return first
-
-
-def refuse_too_many(values: NDArray[np.uint64]) -> None:
-    """Raise ValueError if there are more distinct values than 32-bit positions can distinguish."""
+    values = values[first]
     if values.size > DISTINCT_AT_MOST:
         raise UsageError(
             f"at most 2**32 - 1 distinct fingerprints can be compared in memory, not {values.size}: use an index"
         )
+    return values

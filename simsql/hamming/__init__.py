@@ -4,7 +4,6 @@ Depends only on NumPy, not on a database. Fingerprints are unsigned 64-bit integ
 `numpy.uint64`. The other packages of simsql also import names from here that are not in `__all__`.
 """
 
-from simsql.hamming._join import PairTask as PairTask
 from simsql.hamming.design import Design
 from simsql.hamming.match import find_matches
 from simsql.hamming.pairs import find_clusters, find_pairs, hamming_distance
@@ -12,10 +11,6 @@ from simsql.hamming.planner import Choice as Choice
 from simsql.hamming.planner import Plan as Plan
 from simsql.hamming.planner import default_design, plan
 from simsql.hamming.skew import PrefixSample as PrefixSample
-from simsql.hamming.tasks import pair_buckets as pair_buckets
-from simsql.hamming.tasks import pair_tasks as pair_tasks
-from simsql.hamming.tasks import pairs_in_buckets as pairs_in_buckets
-from simsql.hamming.tasks import pairs_of_task as pairs_of_task
 
 __all__ = [
     "Design",

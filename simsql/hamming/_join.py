@@ -27,7 +27,6 @@ import numpy as np
 
 from simsql.arrays.checks import FINGERPRINT_BITS
 from simsql.arrays.positions import consecutive
-from simsql.hamming._sketches import SketchFilter
 from simsql.hamming._tiles import (
     TILE_ROWS,
     Balls,
@@ -75,18 +74,15 @@ class Pass(NamedTuple):
 
 
 class PairTask(NamedTuple):
-    """A part of finding all pairs within `distance`: a small value that can be pickled and kept.
+    """A part of finding all pairs: a small value that can be pickled.
 
     It compares the keys that meet in a pass, or all with all if there is none; `part` of `parts`. With a radius,
-    part 0 compares keys that agree in the prefix, and the others those that differ within the radius. `keys` is
-    the number of keys.
+    part 0 compares keys that agree in the prefix, and the others those that differ within the radius.
     """
 
-    distance: int
     here: Pass | None
     part: int
     parts: int
-    keys: int
 
 
 class _Plan(NamedTuple):
@@ -101,7 +97,7 @@ class Join:
 
     A task yields uint64 arrays of shape (n, 2), some of them empty, in no particular order. If `spanning`, pairs
     whose keys are connected by other pairs may be omitted, and pairs may be repeated. `blocks` asks for splitting
-    into this number of blocks, instead of the cheapest way. With `sketches`, pairs must pass this filter, too.
+    into this number of blocks, instead of the cheapest way.
     """
 
     def __init__(
@@ -111,10 +107,8 @@ class Join:
         *,
         blocks: int | None = None,
         spanning: bool = False,
-        sketches: SketchFilter | None = None,
     ) -> None:
         self._keys, self._distance, self._blocks, self._spanning = keys, distance, blocks, spanning
-        self._sketches = sketches
         self._prepared: tuple[Pass, _Prepared] | None = None
 
     @cached_property
@@ -140,9 +134,9 @@ class Join:
             return []
         if not self._plan.passes:
             parts = 1 if self._spanning else parts
-            return [PairTask(self._distance, None, part, parts, self._keys.size) for part in range(parts)]
+            return [PairTask(None, part, parts) for part in range(parts)]
         return [
-            PairTask(self._distance, here, part, parts, self._keys.size)
+            PairTask(here, part, parts)
             for here in self._plan.passes
             for part in range(parts + 1 if here.radius else 1)
         ]
@@ -152,22 +146,16 @@ class Join:
         if self._nothing:
             return iter(())
         if task.here is None:
-            found = (
-                compare_spanning(self._keys, self._distance)
-                if self._spanning
-                else compare_all(self._keys, self._distance, task.part, task.parts)
-            )
-        else:
-            if self._prepared is None or self._prepared[0] != task.here:
-                constant = ~_varying_bits(self._keys, _whole(self._keys.size)) & ~task.here.prefix & _ALL_BITS
-                self._prepared = task.here, _Prepared(task.here, self._keys, constant, self._spanning)
-            prepared = self._prepared[1]
-            if task.part == 0:
-                found = _pairs_agreeing(prepared, self._distance)
-            else:
-                balls = prepared.balls.compare(self._distance, task.part - 1, task.parts)
-                found = _reported_first(balls, prepared)
-        return found if self._sketches is None else map(self._sketches.passing, found)
+            if self._spanning:
+                return compare_spanning(self._keys, self._distance)
+            return compare_all(self._keys, self._distance, task.part, task.parts)
+        if self._prepared is None or self._prepared[0] != task.here:
+            constant = ~_varying_bits(self._keys, _whole(self._keys.size)) & ~task.here.prefix & _ALL_BITS
+            self._prepared = task.here, _Prepared(task.here, self._keys, constant, self._spanning)
+        prepared = self._prepared[1]
+        if task.part == 0:
+            return _pairs_agreeing(prepared, self._distance)
+        return _reported_first(prepared.balls.compare(self._distance, task.part - 1, task.parts), prepared)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepared": None}

@@ -21,7 +21,6 @@ from simsql.arrays.columns import Column, Fingerprints, OneFingerprint, masked_c
 from simsql.arrays.positions import roots_of, unite
 from simsql.errors import UsageError
 from simsql.hamming._join import Join
-from simsql.hamming._sketches import filter_of
 from simsql.hamming._tiles import batched
 from simsql.processes import run_tasks, usable_cores
 
@@ -39,8 +38,6 @@ _WORKER_SECONDS = 0.6
 # Tasks of a pass that is shared between processes, so that all end at the same time: at least this number, and of
 # about a second at most, after which a process notices that it is alone.
 _PARTS = 64
-
-Sketches = tuple[Fingerprints, int] | None
 
 
 @overload
@@ -88,7 +85,6 @@ def find_pairs(
     *,
     blocks: int | None = None,
     workers: int | None = None,
-    sketches: Sketches = None,
     batches: Literal[False] = False,
 ) -> NDArray[np.uint64]: ...
 @overload
@@ -98,7 +94,6 @@ def find_pairs(
     *,
     blocks: int | None = None,
     workers: int | None = None,
-    sketches: Sketches = None,
     batches: Literal[True],
 ) -> Iterator[NDArray[np.uint64]]: ...
 def find_pairs(
@@ -107,7 +102,6 @@ def find_pairs(
     *,
     blocks: int | None = None,
     workers: int | None = None,
-    sketches: Sketches = None,
     batches: bool = False,
 ) -> NDArray[np.uint64] | Iterator[NDArray[np.uint64]]:
     """Return all pairs of distinct fingerprints that differ in at most `distance` bits (0..64).
@@ -122,10 +116,6 @@ def find_pairs(
     `workers` is the number of processes, from 1 to 1024, by default as many as pay, and at most one for each
     processor; each takes about 40 MB and a few times the memory of the fingerprints.
 
-    `sketches` is a tuple of the sketches, one for each fingerprint, and the largest number of bits (0..64) in
-    which two may differ: only pairs with such sketches are returned. If a fingerprint is repeated, one of its
-    sketches must be near enough. A fingerprint without a sketch, None or masked, is skipped.
-
     With `batches`, return an iterator over arrays of about a million pairs, in no particular order. Then the
     number of pairs is not limited, and memory grows only with the fingerprints.
 
@@ -133,10 +123,8 @@ def find_pairs(
     in one array, TypeError for anything but integers; signed arrays are refused, because bigint bit patterns from
     PostgreSQL cannot be distinguished from numbers.
     """
-    distance = _checked_distance(distance)
-    passing = None if sketches is None else filter_of(fingerprints, sketches)
-    values = distinct_fingerprints(fingerprints) if passing is None else passing.fingerprints
-    join = Join(values, distance, blocks=_checked_blocks(blocks, distance), sketches=passing)
+    values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
+    join = Join(values, distance, blocks=_checked_blocks(blocks, distance))
     close = _close_pairs(join, _checked_workers(workers))
     if batches:
         return (np.sort(batch, axis=1) for batch in batched(close, _BATCH))
