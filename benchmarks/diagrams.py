@@ -361,12 +361,12 @@ def draw_decisions() -> str:
     stars = choose_stars(order, pairs, similarity=rules.similarity, drop=rules.drop)
     second = _LEFT + 272
     candidates = {pair: (BLUE, f"{distance}") for pair, (distance, _) in near.items()}
-    _draw_graph(drawing, _LEFT, 12, f"1  Candidates: ≤ {rules.distance} bits", candidates)
+    _draw_graph(drawing, _LEFT, 12, "1  Bits that differ", candidates)
     compared = {
         pair: (_colour(found, rules), show_similarity(found) if found else "far")
         for pair, (_, found) in near.items()
     }
-    _draw_graph(drawing, second, 12, "2  Sketches, then texts", compared)
+    _draw_graph(drawing, second, 12, "2  Candidates, then texts", compared)
     kept = {name: names[stars.kept[place]] for place, name in enumerate(names)}
     links = {pair: look for pair, look in compared.items() if kept[pair[0]] == pair[1] or kept[pair[1]] == pair[0]}
     _draw_graph(drawing, _LEFT, 268, "3  Kept and dropped", links, kept)
@@ -383,7 +383,7 @@ def draw_decisions() -> str:
     meanings = (
         (GREEN, f"similarity {rules.drop} or more: drop"),
         (BLUE, f"{rules.similarity} or more: one cluster"),
-        (None, "sketches too far: not compared"),
+        (None, "no candidate: not compared"),
     )
     for colour, meaning in meanings:
         y += 22

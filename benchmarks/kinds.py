@@ -32,8 +32,8 @@ _STATUTE = (
     " corporate under the name of {name}, with power to sue and be sued, to have a common seal, to hold land and"
     " goods of a value that shall not exceed {number} dollars, and to make such by-laws as are not repugnant to"
     " the laws of this state. The capital shall be divided into shares of fifty dollars each, and every share"
-    " shall have one vote. The directors shall be chosen each year in the month of January, and shall hold their office until"
-    " others are chosen in their place. The legislature may alter or repeal this act at any time."
+    " shall have one vote. The directors shall be chosen each year in the month of January, and shall hold their"
+    " office until others are chosen in their place. The legislature may alter or repeal this act at any time."
 )
 _HEADER = (
     "# Licensed under the terms below. You may use, copy, change and distribute this file, with or without fees,"
@@ -54,8 +54,8 @@ _MANUAL = (
     " FILE is -, read standard input. --help display this help and exit --version output version information and"
     " exit REPORTING BUGS Report bugs to the mailing list. COPYRIGHT This is free software: you are free to change"
     " and redistribute it. There is NO WARRANTY, to the extent permitted by law. SEE ALSO The full documentation"
-    " is maintained as a manual, which the command info shows if both are installed at your site. If it is not, read"
-    " the page on the web, where you also find translations, older versions and examples by other users."
+    " is maintained as a manual, which the command info shows if both are installed at your site. If it is not,"
+    " read the page on the web, where you also find translations, older versions and examples by other users."
 )
 
 

@@ -454,7 +454,7 @@ class Reading:
 class Deciding:
     """The options of every command that decides which documents to keep."""
 
-    distance: Annotated[int, distance_option(" between texts that are compared")] = 12
+    distance: Annotated[int, distance_option(" between texts to compare, more if their sketches are near")] = 12
     similarity: Annotated[float | None, share_option("--similarity", "; 0 compares no texts; by default 0.6")] = (
         None
     )

@@ -95,7 +95,7 @@ def dedup_command(
 ) -> None:
     """Find near-duplicates in files, and decide which to drop.
 
-    Texts with near fingerprints are compared word by word or, with --recipe phash, pictures by thumbnails. Print
+    Texts that share a band are compared word by word or, with --recipe phash, near pictures by thumbnails. Print
     one line of JSON per cluster, or one line per member in the other formats. A table shows up to ten members of
     each cluster; at a terminal, it is the default and ends after the 20 largest clusters. Every document that
     could be dropped is similar to one that is kept. Documents that cannot be read are skipped, counted and

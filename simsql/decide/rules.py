@@ -37,7 +37,7 @@ class Rules:
     """The rules of a decision. Raises UsageError for values out of range."""
 
     distance: int = 12
-    """Compare texts whose fingerprints differ in up to this many bits (0 to 64)."""
+    """Compare texts whose fingerprints differ in up to this many bits (0 to 64), more if sketches are near."""
     similarity: float = 0.6
     """Report texts that are at least this similar (0.0 to 1.0); 0 groups them by distance alone."""
     drop_similarity: float | None = None

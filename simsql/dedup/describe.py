@@ -171,7 +171,10 @@ class _Documents:
         characters = len(item.text)
         if self._of_pictures and item.status:  # of as many pixels, those in the larger file have lost less
             characters = count_pixels(item.text) << 32 | min(item.status.st_size, 2**32 - 1)
-        digests = digests_of(item.text, self._rules.protect)
+        # Pictures with equal thumbnails need not be identical: their places tell them apart.
+        digests = digests_of(item.place if self._of_pictures else item.text, self._rules.protect)
+        if self._of_pictures:
+            digests = digests[0], digests[0], 0
         self._numbers.extend((len(self._paths) - 1, item.line or 0, characters, start, size, *digests))
         has_id = item.line is not None and item.name != f"{self._name}:{item.line}"
         self._ids.append(item.name if has_id else "")

@@ -129,6 +129,8 @@ def run_dedup(options: DedupOptions, stages: Stages) -> Outcome[FileSource, File
     """
     if options.recipe.of_pictures and "-" in [*options.paths, *options.against]:
         raise UsageError("pictures are only read from files, and - is standard input: name files or folders")
+    if options.recipe.of_pictures and (options.rules.exact or options.rules.protect):
+        raise UsageError("--exact and --protect compare characters, and pictures have none: leave them out")
     outputs = options.outputs()
     with ExitStack() as stack:
         stdin: Any = sys.stdin.buffer

@@ -155,3 +155,16 @@ def test_archives_and_explanations(photos, home):
     )
     assert against.code == 3
     assert against.table["documents that could be dropped"] == "1"
+
+
+def test_equal_thumbnails_make_no_picture_identical(photos, home):
+    picture = draw(0)
+    picture.putpixel((0, 0), (1, 2, 3))
+    save(picture, photos / "0 with a dot.png")
+    save(draw(0), photos / "1234.png")
+    found = run("dedup", "photos", "--recipe", "phash", home=home).done()
+    kinds = {member["kind"] for cluster in found.clusters for member in cluster["members"]}
+    assert kinds <= {None, "same words", "similar"}
+    assert "templated" not in found.err
+    for option in (["--exact"], ["--protect", "numbers"]):
+        run("dedup", "photos", "--recipe", "phash", *option).failed(2, "--exact and --protect compare characters")
