@@ -710,6 +710,28 @@ def test_a_saved_drop_list_is_safe(open_report, seed):
     assert saved(page) == before
 
 
+def test_a_drop_list_without_texts_whose_kept_one_is_left_out(open_report, tmp_path):
+    itself, near = Closeness(0, 1.0), Closeness(2, 0.8)
+
+    def members(first: int, size: int, kept: int) -> list[ReportedMember]:
+        names = [f"{number}" for number in range(first, first + size)]
+        decisions = ["representative", *("kept" if n == kept else "dropped" for n in range(1, size))]
+        return [
+            ReportedMember(first + n, names[n], names[n], decisions[n], first + kept, itself, near, names[n])
+            for n in range(size)
+        ]
+
+    clusters = [members(0, 60, 59), members(60, 3, 0)]
+    with (tmp_path / "report.html").open("w", encoding="utf-8") as file:
+        report = RunReport(63, {}, clusters, lambda document: f"{document} " * 500)
+        write_report(file, report, size_limit=230_000)
+    page = open_report(None)
+    press(page, "j")
+    assert heading(page) == "Cluster 2"
+    press(page, "2")
+    assert saved(page) == ["62"]
+
+
 def test_another_document_can_be_kept(open_report):
     clusters = [{"a": "one", "b": "two", "c": "three", "d": "four"}]
     far = [{"three", "four"}]

@@ -11,7 +11,7 @@
   const TAIL = 22; // characters of a long name after the ellipsis, at most
   const NEAR = 2000; // characters from the first difference on in which a list looks for differences
   const TOLD = 3; // differences that a list shows
-  const CODE = /[{}<>=()[\]|\\_$&#*;]/gu;
+  const CODE = /[{}<>=()[\]|\\_$&#*]/gu; // signs that are more than one of 35 characters in code and markup
   const DECISIONS = ["representative", "kept", "dropped"];
 
   const $ = (id) => document.getElementById(id);
@@ -165,15 +165,16 @@
     return pairs.filter(([, position, kept]) => kept !== position && kept >= 0);
   }
 
-  // Return the names of the documents that can be dropped, as the run lists them, without those that were rejected.
+  // Return the names of the documents that can be dropped, as the run lists them, without those that were rejected
+  // and those whose kept text nobody can see here.
   function dropList() {
     return clusters.flatMap((cluster) => cluster.members.filter(({ line, kept }, position) => {
       const chosen = keeper(cluster, position);
-      return line && chosen !== position && !refuses(cluster, position, chosen) && !refuses(cluster, position, kept);
+      return line && chosen >= 0 && chosen !== position && !refuses(cluster, position, chosen) && !refuses(cluster, position, kept);
     }).map((member) => member.line));
   }
 
-  const listed = String(clusters.flatMap(({ members }) => members.filter((member) => member.decision === 2 && member.line).map(({ line }) => line)));
+  const listed = String(clusters.flatMap(({ members }) => members.filter((member) => member.decision === 2 && member.kept >= 0 && member.line).map(({ line }) => line)));
 
   // ---- search and filters
 
@@ -466,8 +467,8 @@
       const held = text && !text[1] ? `The page holds the first ${number([...text[0]].length)} of ${number(member.characters)} characters.` : "";
       $(`${side}-note`).textContent = text ? held : "The page does not hold this text.";
       const parts = compared.parts?.[which] ?? [[text?.[0] ?? "", false]];
-      const head = text?.[0].slice(0, 4000) ?? "";
-      $(side).classList.toggle("code", (head.match(CODE)?.length ?? 0) > head.length / 25);
+      const head = (left ?? right)?.[0].slice(0, 4000) ?? "";
+      $(side).classList.toggle("code", (head.match(CODE)?.length ?? 0) > head.length / 35);
       $(side).replaceChildren();
       parts.forEach(([string, changed], part) => drawPart($(side), string, changed, part));
     }
