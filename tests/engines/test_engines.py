@@ -29,18 +29,19 @@ SPARK = {
 
 
 def make_documents() -> dict[str, str | None]:
-    """6,000 texts: families of edited copies, crowds, a chain of texts that resemble the next one, some alone."""
+    """7,000 texts: families of edited copies, crowds, a chain of texts that resemble the next one, some alone."""
     chance = random.Random(3)
     words = [f"word{number}" for number in range(3_000)]
     long = chance.choices(words, k=2_000)
     texts: dict[str, str | None] = {"dots": "...", "none": None}
     texts |= {f"chain {start}": " ".join(long[start : start + 200]) for start in range(0, 1_800, 25)}
     texts |= make_texts(7, families=1_100, alone=1_000)
-    forms = [chance.sample(words, 40) for _ in range(3)]
-    for number in range(900):
-        form = forms[number % 3].copy()
+    forms = [chance.sample(words, 40) for _ in range(2)]
+    for number in range(1_500):
         # The more that is filled in, the less alike they are.
-        for place in chance.sample(range(40), 1 + number % 3 * 2):
+        filled = 1 + number % 3 * 2 if number % 5 < 3 else 1
+        form = forms[number % 5 < 3].copy()
+        for place in chance.sample(range(40), filled):
             form[place] = str(chance.randrange(500)) if number % 2 else chance.choice(words)
         texts[f"form {number}"] = " ".join(form) + chance.choice([".", " = ", " != ", ""])
     names = list(texts)
@@ -95,7 +96,7 @@ def of_files(lines: Path, *options: str) -> dict[str, tuple[str, str | None, str
     rows = csv.DictReader(run("dedup", lines, "--format", "csv", "--quiet", *options).done().lines)
     clustered = {row["id"]: (row["kept"], row["kind"] or None, row["representative"]) for row in rows}
     decisions = {name: clustered.get(name, (name, None, None)) for name in make_documents()}
-    assert 1_000 < sum(kept != name for name, (kept, *_) in decisions.items()) < len(clustered) < 5_400
+    assert 1_000 < sum(kept != name for name, (kept, *_) in decisions.items()) < len(clustered) < 6_000
     return decisions
 
 
