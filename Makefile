@@ -168,6 +168,7 @@ quality: $(READY) ## measure recipes and decisions on texts in three scripts: ma
 	$(BIN)/python -m benchmarks.quality
 	$(BIN)/python -m benchmarks.sketches
 	$(BIN)/python -m benchmarks.templates
+	$(BIN)/python -m benchmarks.kinds
 	$(BIN)/python -m benchmarks.boilerplate
 
 pictures: $(READY) ## draw the pictures of how simsql works into docs/images

@@ -68,7 +68,8 @@ class _Explainer:
         for position in (a, b):
             if not self._has_fingerprint(position):
                 what = "is flat" if self._pictures else "has no words"
-                reason = self._why_undecided(position, f"{what}, so it has no fingerprint")
+                empty = "is empty" if self._rules.exact else f"{what}, so it has no fingerprint"
+                reason = self._why_undecided(position, empty)
                 return Explanation((one, other), None, None, None, together=False, reason=reason)
         distance = int(np.bitwise_count(self._documents.fingerprint[a] ^ self._documents.fingerprint[b]))
         similarity = self._similarity(a, b)

@@ -171,3 +171,13 @@ def test_short_texts_are_compared_by_their_features(articles):
         assert found.table["rows that could be dropped"] == dropped
     ((similarity,),) = connection.execute("SELECT similarity FROM decisions WHERE drop").fetchall()
     assert similarity == pytest.approx(5 / 7)
+
+
+def test_identical_texts_alone(articles):
+    connection, dedup = articles
+    connection.execute("INSERT INTO article VALUES ('g', '?!'), ('h', ''), ('i', ''), ('j', %s)", [FOX])
+    found = dedup("--exact", "--into", "decisions").done()
+    rows = connection.execute("SELECT slug, kept_slug, kind FROM decisions WHERE drop ORDER BY slug").fetchall()
+    assert rows == [("g", "f", "identical"), ("j", "a", "identical")]
+    assert found.table["empty: not decided"] == "2"
+    assert dedup("--exact", "--explain", "h", "i").done().lines[-1] == "apart: h is empty"

@@ -1,7 +1,9 @@
 """Kinds of drops, what is never dropped for each other, and what is compared with what."""
 
 import json
+import random
 import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -185,3 +187,27 @@ def test_columns_of_tables_of_records(tmp_path, home):
     path.write_text("id,text,label\n" + "".join(f"{row},{BODY},{row % 2}\n" for row in range(4)))
     found = run("dedup", path, "--within", "label", home=home).done()
     assert found.groups == {frozenset({"0", "2"}), frozenset({"1", "3"})}
+
+
+@pytest.mark.parametrize("options", [[], ["--protect", "numbers"], ["--exact"]])
+def test_each_value_is_decided_as_if_alone_also_in_crowds(decide, options):
+    chance = random.Random(1)
+    records = {
+        str(number): {
+            "text": f"{BODY} {chance.randrange(99)} {chance.choice('abc')} {chance.choice('xyz')}",
+            "of": of,
+        }
+        for of in ("one", "other")
+        for number in range(400 * len(of), 400 * len(of) + 400)
+    }
+    found, _ = decide(records, "--within", "of", *options)
+    alone = [
+        decide({name: row for name, row in records.items() if row["of"] == of}, *options)[0].clusters
+        for of in ("one", "other")
+    ]
+    kept = [
+        {member["id"]: (member["kept"], member["kind"]) for cluster in clusters for member in cluster["members"]}
+        for clusters in (found.clusters, chain.from_iterable(alone))
+    ]
+    assert kept[0] == kept[1]
+    assert found.out == decide(records, "--within", "of", "--workers", "2", *options)[0].out

@@ -94,10 +94,11 @@ class RowSource:
 
     def undecided(self) -> dict[str, int]:
         """Return how many rows nothing is decided about, by reason."""
+        without_words = sum(int(np.count_nonzero(~found.has_fingerprint)) for found in self._features)
         return {
             "without a scope": int(np.count_nonzero(self.order.scope == 0)),
             "without a text": self.without_text,
-            "without words": sum(int(np.count_nonzero(~found.has_fingerprint)) for found in self._features),
+            "empty" if self._options.rules.exact else "without words": without_words,
         }
 
     def load(self, positions: I64, texts: TextSpool) -> dict[int, int]:
