@@ -13,7 +13,7 @@ import corpus
 import pytest
 import stars
 from agreement import check_agreement
-from minima import are_candidates, described
+from minima import are_candidates, describe, described
 from program import run, write_lines
 
 import simsql
@@ -82,6 +82,7 @@ def by_definition(texts, fingerprints, compare, distance=12, similarity=0.6, dro
 
 def sharing_a_band(texts):
     """Return the pairs of keys whose texts share a band."""
+    describe(texts.values())
     buckets = {}
     for key, text in texts.items():
         for band in enumerate(described(text)[2]):

@@ -30,12 +30,12 @@ def test_what_is_no_text_is_not_called_too_long(tmp_path):
 @pytest.mark.parametrize("quote", ["", '"'])
 @pytest.mark.parametrize("name", ["a.txt", "a.lines", "a.jsonl", "a.csv"])
 def test_the_rest_of_a_long_document_is_not_held(tmp_path, name, quote):
-    """Of 40 MB, and of what would be 40 MB after a quote that nothing closes."""
+    """Of 16 MB, and of what would be 16 MB after a quote that nothing closes."""
     start = {"a.jsonl": '{"text": "', "a.csv": f"text\n{quote}"}.get(name, "")
     end = {"a.jsonl": '"}\n{"text": "after"}', "a.csv": f"{quote}\nafter"}.get(name, "\nafter")
     with gzip.open(tmp_path / f"{name}.gz", "wb", 1) as file:
         file.write(start.encode())
-        for _ in range(40):
+        for _ in range(16):
             file.write(b"a text, " * (1 << 17))
         file.write(end.encode())
     reader = DocumentReader([tmp_path], Layout(max_document=1 << 20, lines=name == "a.lines"))
