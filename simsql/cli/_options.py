@@ -474,9 +474,16 @@ class Deciding:
         keep = self.keep or Keep.CENTRAL
         similarity = FEATURES_SIMILARITY if self.by_features else Rules.similarity
         similarity = (1.0 if self.exact else similarity) if self.similarity is None else self.similarity
-        rules = Rules(self.distance, similarity, self.drop_similarity, keep, self.keep_field)
-        rules = replace(rules, protect=_parse_protected(self.protect), exact=self.exact)
-        return replace(rules, by_features=self.by_features)
+        return Rules(
+            self.distance,
+            similarity,
+            self.drop_similarity,
+            keep,
+            self.keep_field,
+            protect=_parse_protected(self.protect),
+            exact=self.exact,
+            by_features=self.by_features,
+        )
 
 
 def _parse_protected(names: str | None) -> tuple[Protected, ...]:
