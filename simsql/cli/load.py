@@ -280,27 +280,26 @@ def _follow(
             with socket(AF_UNIX, SOCK_DGRAM) as systemd:
                 systemd.sendto(b"READY=1\nWATCHDOG=1", f"\0{address[1:]}" if address[0] == "@" else address)
 
-    failures: int | None = None
+    pause: float | None = None  # before the next try; None until the first look
     while True:
         try:
             start = time.monotonic()
             for filled in begin(report=report):
-                if failures is None:
+                if pause is None:
                     _print_filled(filled, sketch_column)
-                failures = 0
+                pause = _PAUSE
                 # A long look for nothing goes through many rows without words or texts: spare the server.
                 spent = 0 if filled.written else time.monotonic() - start
                 time.sleep(min(max(_PAUSE, 9 * spent), _LONGEST_PAUSE))
                 start = time.monotonic()
         except DBAPIError as error:
-            if failures is None or interrupt_behind(error):
+            if pause is None or interrupt_behind(error):
                 raise
             engine.dispose()
-            pause = min(_PAUSE * 2**failures, _LONGEST_PAUSE)
-            failures += 1
             said = as_commands(one_line(error, run.install)).removesuffix(".")
             complain(f"PostgreSQL: {said}; next try in {pause:g} s")
             time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _print_filled(filled: Filled, sketch_column: str | None) -> None:

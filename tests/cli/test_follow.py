@@ -10,8 +10,13 @@ from articles import missing_keys
 from oracle import to_bigint
 from own_server import new_folder, own_server, session
 from program import finish, run, spawn, temporary_folder, wait_until
+from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
 
 from simsql import simhash
+from simsql.cli import load
+from simsql.cli._database import Working
+from simsql.database.backfill import Filled
 
 WORDS = ["lamb", "wolf", "king", "shepherd", "river", "stone", "bread", "winter", "?!", "-"]
 
@@ -117,6 +122,27 @@ def test_it_waits_for_a_server_that_restarts(server):
         process.send_signal(signal.SIGINT)
         ended = finish(process)
         assert (ended.code, ended.err.splitlines()[-1]) == (130, "simsql: interrupted")
+
+
+def test_a_server_may_be_away_for_days(monkeypatch):
+    """Each try waits longer, up to ten seconds, and the number of tries has no limit."""
+    pauses = []
+    monkeypatch.setattr(load.time, "sleep", pauses.append)
+    monkeypatch.setattr(load, "complain", lambda said: None)
+    looks = iter([[Filled(0, 0, 0, 0, 0)], *[OperationalError("", None, Exception("gone"))] * 3000])
+
+    def begin(report):
+        found = next(looks, KeyboardInterrupt())
+        if isinstance(found, BaseException):
+            raise found
+        yield from found
+        raise OperationalError("", None, Exception("gone"))
+
+    with pytest.raises(KeyboardInterrupt):
+        load._follow(Working(), create_engine("postgresql+psycopg://"), begin, None, None)
+    assert pauses[:8] == [0.5, 0.5, 1, 2, 4, 8, 10, 10]
+    assert pauses[-1] == 10
+    assert len(pauses) == 3002
 
 
 def test_an_error_after_the_first_look_is_one_sentence(notes, worker):
