@@ -26,7 +26,7 @@ from simsql.errors import SimsqlError, UsageError
 
 # Each command: the module that registers it, and the first line of its help.
 _COMMANDS = {
-    "backfill": ("load", "Fingerprint the rows that have no fingerprint."),
+    "backfill": ("backfill", "Fingerprint the rows that have no fingerprint."),
     "dedup": ("dedup", "Find near-duplicates in files, and decide which to drop."),
     "dedup-table": ("dedup_table", "Find near-duplicates in a table, and decide which to drop."),
     "evaluate": ("evaluate", "Measure precision and recall on labelled pairs."),

@@ -1,22 +1,16 @@
-"""`simsql load` and `simsql backfill`: rows with fingerprints, from files and for texts that are there."""
+"""`simsql load`: rows with fingerprints, from files."""
 
-import os
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from pathlib import Path
-from socket import AF_UNIX, SOCK_DGRAM, socket
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
-from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
 
-from simsql.cli._app import as_commands, command
+from simsql.cli._app import command
 from simsql.cli._database import Working
 from simsql.cli._options import (
     OF_TITLES,
@@ -27,25 +21,18 @@ from simsql.cli._options import (
     RecipeName,
     ScopeValues,
     SketchColumn,
-    SketchedColumn,
-    SourceColumns,
     TableName,
     Workers,
     distance_option,
     number_option,
     option,
     parse_scope,
-    parse_sketched,
-    parse_sources,
     path_option,
     share_option,
 )
-from simsql.cli._process import complain, interrupt_behind
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import count_skips, print_skips, print_summary
-from simsql.database import SearchIndex, load_unique
-from simsql.database.backfill import Filled
-from simsql.database.connect import one_line
+from simsql.database import load_unique
 from simsql.database.unique import Decision
 from simsql.documents import STDOUT, Layout, Outputs, format_rows, open_output
 from simsql.documents.loading import load_documents, new_documents
@@ -71,7 +58,6 @@ class _Reading(Reading):
 
 _LEFT_OUT = (*map(Column, ("id", "place", "kept")), Column("distance", "number"), Column("similarity", "number"))
 _ONLY_UNIQUE = "; only with --unique"
-_PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds between two looks of --follow
 _FOUND = 3  # the exit code of --dry-run for documents that would be left out
 
 
@@ -215,102 +201,3 @@ def _lines(counts: Counter[str], deciding: _Unique) -> Iterator[tuple[str, int]]
         yield f"  {would}left out: near-duplicates", counts["left out"]
     if without_words:
         yield "  without words: no fingerprint", without_words
-
-
-@command("backfill")
-def backfill_command(
-    *,
-    table: TableName,
-    text_column: SourceColumns = None,
-    column: IndexedColumn = None,
-    sketch_column: SketchedColumn = None,
-    recipe: RecipeName = None,
-    all_rows: Annotated[bool, option("--all-rows")] = False,
-    batch: Annotated[int, number_option("--batch", least=1)] = 1_000,
-    workers: Annotated[int | None, number_option("--workers", "; one for several text columns", least=1)] = None,
-    follow: Annotated[bool, option("--follow")] = False,
-    health: Annotated[Path | None, path_option("--health", "; only with --follow")] = None,
-    run: Working,
-) -> None:
-    """Fingerprint the rows that have no fingerprint.
-
-    The texts are in the columns that the index knows or, if it knows none, in --text-column. With --sketch-column,
-    also sketch the rows that have no sketch. Process the table in the order of its key and
-    commit each batch, while others read and write. If it is interrupted, run it again and it resumes. Also run it
-    again after other programs have added rows without fingerprints, or use --follow. Once that has reached the
-    database, it waits for it after errors, and goes on.
-    """
-    if follow and all_rows:
-        raise UsageError("--follow looks for rows without a fingerprint: run --all-rows on its own")
-    if health and not follow:
-        raise UsageError("--health needs --follow")
-    made_by = parse_recipe(recipe)
-    sketches, sketch_source = parse_sketched(sketch_column)
-    given: dict[str, Any] = {
-        "source": parse_sources(text_column),
-        "sketch_column": sketches,
-        "sketch_source": sketch_source,
-        "batch_rows": batch,
-        "workers": workers or usable_cores(),
-    }
-    with run.open() as engine:
-        index = SearchIndex(engine, table, column, recipe=made_by)
-        if follow:
-            _follow(run, engine, partial(index.follow, **given), sketch_column, health)
-        with run.stages().shares("fingerprints") as report:
-            filled = index.backfill(**given, all_rows=all_rows, report=report)
-    _print_filled(filled, sketch_column)
-    if filled.busy:
-        print(f"Skipped {_rows(filled.busy)} that others were writing: run it again")
-
-
-def _follow(
-    run: Working,
-    engine: Engine,
-    begin: Callable[..., Iterator[Filled]],
-    sketch_column: str | None,
-    health: Path | None,
-) -> NoReturn:
-    """Look at the table again and again. After errors of PostgreSQL, unless it is the first look, begin again."""
-
-    def report(share: float) -> None:  # noqa: ARG001 - as a progress bar has it
-        if health:
-            health.touch()
-        if address := os.environ.get("NOTIFY_SOCKET"):  # of systemd, for Type=notify and WatchdogSec=
-            with socket(AF_UNIX, SOCK_DGRAM) as systemd:
-                systemd.sendto(b"READY=1\nWATCHDOG=1", f"\0{address[1:]}" if address[0] == "@" else address)
-
-    pause: float | None = None  # before the next try; None until the first look
-    while True:
-        try:
-            start = time.monotonic()
-            for filled in begin(report=report):
-                if pause is None:
-                    _print_filled(filled, sketch_column)
-                pause = _PAUSE
-                # A long look for nothing goes through many rows without words or texts: spare the server.
-                spent = 0 if filled.written else time.monotonic() - start
-                time.sleep(min(max(_PAUSE, 9 * spent), _LONGEST_PAUSE))
-                start = time.monotonic()
-        except DBAPIError as error:
-            if pause is None or interrupt_behind(error):
-                raise
-            engine.dispose()
-            said = as_commands(one_line(error, run.install)).removesuffix(".")
-            complain(f"PostgreSQL: {said}; next try in {pause:g} s")
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _print_filled(filled: Filled, sketch_column: str | None) -> None:
-    sketched = f", sketched {_rows(filled.sketched)}" if sketch_column else ""
-    print(f"Fingerprinted {_rows(filled.written)}{sketched}")
-    if filled.unchanged:
-        print(f"Left {_rows(filled.unchanged)} unchanged: the fingerprints are up to date")
-    if filled.without_features:
-        print(f"Left {_rows(filled.without_features)} without a fingerprint: no words in the text")
-    sys.stdout.flush()  # a log may show it
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count:,} rows"

@@ -14,7 +14,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 
 from simsql import simhash
-from simsql.cli import load
+from simsql.cli import backfill
 from simsql.cli._database import Working
 from simsql.database.backfill import Filled
 
@@ -127,8 +127,8 @@ def test_it_waits_for_a_server_that_restarts(server):
 def test_a_server_may_be_away_for_days(monkeypatch):
     """Each try waits longer, up to ten seconds, and the number of tries has no limit."""
     pauses = []
-    monkeypatch.setattr(load.time, "sleep", pauses.append)
-    monkeypatch.setattr(load, "complain", lambda said: None)
+    monkeypatch.setattr(backfill.time, "sleep", pauses.append)
+    monkeypatch.setattr(backfill, "complain", lambda said: None)
     looks = iter([[Filled(0, 0, 0, 0, 0)], *[OperationalError("", None, Exception("gone"))] * 3000])
 
     def begin(report):
@@ -139,7 +139,7 @@ def test_a_server_may_be_away_for_days(monkeypatch):
         raise OperationalError("", None, Exception("gone"))
 
     with pytest.raises(KeyboardInterrupt):
-        load._follow(Working(), create_engine("postgresql+psycopg://"), begin, None, None)
+        backfill._follow(Working(), create_engine("postgresql+psycopg://"), begin, None, None)
     assert pauses[:8] == [0.5, 0.5, 1, 2, 4, 8, 10, 10]
     assert pauses[-1] == 10
     assert len(pauses) == 3002

@@ -21,6 +21,7 @@ _MODULES = (
         "simsql.cli.dedup",
         "simsql.cli.dedup_table",
         "simsql.cli.fingerprint",
+        "simsql.cli.backfill",
         "simsql.cli.load",
         "simsql.cli.search",
     ),
