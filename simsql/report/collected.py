@@ -43,12 +43,6 @@ class Collected:
         self.decisions: Counter[Decision] = Counter()
         self.kinds: Counter[str] = Counter()
         """Drops by kind."""
-        self.sizes: Counter[int] = Counter()
-        """Clusters by number of members."""
-        self.distances: dict[str, Counter[int]] = {"kept": Counter(), "dropped": Counter()}
-        """Members other than representatives by their distance to the text that decides about them."""
-        self.similarities: dict[str, Counter[int]] = {"kept": Counter(), "dropped": Counter()}
-        """Likewise, by similarity in hundredths, rounded down."""
         self.text_sizes = array("q")
         """For each member, bytes of its text as JSON; 0 without a text, or if an earlier member has the same."""
         self.member_sizes = array("q")
@@ -82,7 +76,6 @@ class Collected:
         """Read all clusters of a report and their texts."""
         for members in report.clusters:
             self.clusters += 1
-            self.sizes[len(members)] += 1
             self.member_counts.append(len(members))
             row = to_json(self._rows(members, report))
             self._digest.update(row.encode())
@@ -107,7 +100,9 @@ class Collected:
         texts: dict[bytes, int] = {}
         rows = []
         for position, member in enumerate(members):
-            self._count(member)
+            self.decisions[member.decision] += 1
+            if member.kind:
+                self.kinds[member.kind] += 1
             text = report.read_text(member.document)
             number, size = self._store(text, texts)
             row: list[object] = [
@@ -127,16 +122,6 @@ class Collected:
             self.member_sizes.append(json_size(row) + MEMBER_OVERHEAD + (0 if position else CLUSTER_OVERHEAD))
             rows.append(row)
         return rows
-
-    def _count(self, member: ReportedMember) -> None:
-        self.decisions[member.decision] += 1
-        if member.kind:
-            self.kinds[member.kind] += 1
-        if member.decision != "representative":
-            distance, similarity = member.decisive
-            self.distances[member.decision][distance] += 1
-            if similarity is not None:
-                self.similarities[member.decision][_digits(similarity) // 100] += 1
 
     def _store(self, text: str | None, texts: dict[bytes, int]) -> tuple[int, int]:
         """Store a text unless its cluster has it; return its number in the cluster, and its size if it is new."""

@@ -38,11 +38,6 @@ class ReportedMember:
     similarities: Sequence[float | None] = ()
     """Of a dropped document to those before it that the same one replaces; None where it must not replace them."""
 
-    @property
-    def decisive(self) -> Closeness:
-        """How close a dropped text is to the one that is kept, and a kept one to the representative."""
-        return self.to_kept if self.decision == "dropped" else self.to_representative
-
 
 @dataclass(frozen=True)
 class RunReport:
@@ -57,10 +52,8 @@ class RunReport:
     read_text: Callable[[int], str | None]
     """Return the text of a document, or None if it cannot be read any more. Of a picture: its size and a data
     URI of a few kB, such as "4000x3000 data:image/jpeg;base64,..."."""
-    similarity: float | None = None
-    """Least similarity within a cluster, 0.0 to 1.0, which the page marks; None if texts were not compared."""
     drop_similarity: float | None = None
-    """Least similarity of a dropped text to the one that is kept, likewise."""
+    """Least similarity of a dropped text to the one that is kept, 0.0 to 1.0; None if texts were not compared."""
     command: str = ""
     """The command line of the run, without secrets."""
     skipped: Mapping[str, SkipCount] = field(default_factory=dict)

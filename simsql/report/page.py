@@ -10,7 +10,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from simsql import __version__
 from simsql.documents import printable
-from simsql.report.charts import HEIGHT, WIDTH, draw_histograms
 from simsql.report.collected import Collected, to_json
 from simsql.report.content import RunReport
 from simsql.report.limits import Limits, Sizes, choose_limits, cut_text, left_out
@@ -62,9 +61,6 @@ def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LI
             version=__version__,
             report=report,
             collected=collected,
-            histograms=draw_histograms(report, collected),
-            width=WIDTH,
-            height=HEIGHT,
             left_out=list(left_out(sizes, limits, collected.long_texts)),
             dropped=dropped,
             facts=to_json(facts).removesuffix("}"),

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from io import StringIO
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -20,8 +19,7 @@ from report_sample import TEXTS, Sample, harbour_clusters, plain_clusters
 from simsql import similarity
 from simsql.dedup.sinks.report import show_command
 from simsql.report import SIZE_LIMIT, Closeness, ReportedMember, RunReport, write_report
-from simsql.report.charts import draw_histograms
-from simsql.report.collected import Collected, to_json
+from simsql.report.collected import to_json
 from simsql.report.limits import LEAST_MEMBERS, LEAST_TEXT, cut_text
 
 
@@ -114,7 +112,7 @@ def test_equal_texts_of_a_cluster_are_written_once():
     assert page.chunks == [[[text, text + "more"]]]
 
 
-def test_numbers_and_histograms_count_all_members():
+def test_numbers_count_all_members():
     sample = Sample(harbour_clusters(), alone=100)
     members = [member for cluster in sample.report().clusters for member in cluster]
     sample = Sample(harbour_clusters(), alone=100)
@@ -128,51 +126,6 @@ def test_numbers_and_histograms_count_all_members():
         "dropped": dropped,
         "stay": len(members) + 100 - dropped,
     }
-    with Collected() as collected:
-        collected.gather(sample.report())
-        drawn = draw_histograms(sample.report(), collected)
-    bars = {one.name: [(bar.bin.low, bar.bin.high, bar.bin.total) for bar in one.bars] for one in drawn}
-    assert re.findall("<title>(.* .*): ([0-9,]+)<", html) == [
-        (bar.bin.label, f"{bar.bin.total:,}") for one in drawn for bar in one.bars
-    ]
-    others = [member.decisive for member in members if member.decision != "representative"]
-    values = {
-        # As the page knows them, with four digits.
-        "similarity": [int(close.similarity * 10_000 + 1e-6) / 10_000 for close in others],
-        "distance": [close.distance for close in others],
-        "size": list(map(len, sample.clusters)),
-    }
-    assert bars.keys() == values.keys()
-    for name, found in bars.items():
-        for (low, high, count), (after, *_) in pairwise([*found, (1000.0, 0, 0)]):
-            assert low <= high < after
-            assert count == sum(low <= value <= high for value in values[name])
-        assert sum(count for *_, count in found) == len(values[name])
-
-
-def members_at(distances: list[int]) -> list[list[ReportedMember]]:
-    """Return a cluster of two without texts for each distance of its members."""
-    itself = Closeness(0, 1.0)
-    return [
-        [
-            ReportedMember(2 * n, str(2 * n), "", "representative", 2 * n, itself, itself),
-            ReportedMember(2 * n + 1, "", "", "dropped", 2 * n, close, close),
-        ]
-        for n, close in enumerate(Closeness(distance, None) for distance in distances)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("distances", "labels"),
-    [
-        ([0] * 1299 + [1] * 999 + [12], ["1.2k", "999", "1"]),
-        ([0] * 1299 + [30] * 12, ["1.2k"]),  # no room for all
-    ],
-)
-def test_a_bar_says_its_number_where_there_is_room(distances, labels):
-    html = write(RunReport(9999, {}, members_at(distances), lambda document: None))
-    chart = html[html.index("chart-distance") : html.index("chart-size")]
-    assert re.findall('class="count".*>(.*)</text>', chart) == labels
 
 
 def test_a_similarity_is_never_rounded_up():

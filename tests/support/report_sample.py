@@ -88,7 +88,7 @@ class Sample:
         shown = {"date": "2026-11-23 16:20 UTC", "recipe": "words12-log-1", "distance": "10"}
         shown |= {"similarity": "0.6", "drop similarity": str(self.drop)}
         command = "simsql dedup texts --distance 10 --report report.html"
-        given = {"options": shown, "command": command, "similarity": 0.6, **options}
+        given = {"options": shown, "command": command, **options}
         documents = sum(map(len, self.clusters)) + self.alone
         return RunReport(
             documents, clusters=self._members(), read_text=self._read, drop_similarity=self.drop, **given

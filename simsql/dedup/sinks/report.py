@@ -77,7 +77,6 @@ def write_run_report(
         options,
         _describe(decisions, list_name, decisions.clusters(refused), content_of),
         read_text,
-        rules.similarity if rules.checks_texts else None,
         rules.drop if rules.checks_texts else None,
         show_command(sys.argv[1:]),
         skipped,
