@@ -106,9 +106,9 @@ MEANINGS = {
         "NUMBER", "Search for this fingerprint: a decimal, signed or not, or 0x and 16 hex digits"
     ),
     "--fingerprint-field": Meaning(
-        "NAME[=decimal]",
-        "Read fingerprints instead of texts from this field or column: integers, or strings of 16 hex digits or of"
-        " decimals",
+        "NAME[=hex|=decimal]",
+        "Read fingerprints instead of texts from this field or column: integers, or strings of 16 hex digits, of 1"
+        " to 16 (=hex), or of decimals",
     ),
     "--follow": Meaning(
         None, "Go on until a signal, and fingerprint the rows that other programs write, within a second"

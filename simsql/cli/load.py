@@ -50,10 +50,10 @@ class _Reading(Reading):
         layout = super().layout()
         if self.fingerprint_field is None:
             return layout
-        name = self.fingerprint_field.removesuffix("=decimal")
-        return replace(
-            layout, text_field=name, fingerprints="hex" if name == self.fingerprint_field else "decimal"
-        )
+        name, _, strings = self.fingerprint_field.rpartition("=")
+        if strings in ("hex", "decimal"):
+            return replace(layout, text_field=name, fingerprints=strings)
+        return replace(layout, text_field=self.fingerprint_field, fingerprints="padded")
 
 
 _LEFT_OUT = (*map(Column, ("id", "place", "kept")), Column("distance", "number"), Column("similarity", "number"))

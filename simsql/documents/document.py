@@ -4,7 +4,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from simsql.documents.compression import is_named_compressed
 from simsql.documents.decoding import MAX_DOCUMENT
@@ -89,8 +89,8 @@ class Layout:
     """The fields or columns whose values are read beside the text, if a record has them."""
     main_content: bool = False
     """Whether the text of a web page is its main content, and not its source."""
-    fingerprints: Literal["hex", "decimal"] | None = None
-    """How strings are written if the text field holds fingerprints: see `spell_fingerprint`."""
+    fingerprints: str | None = None
+    """How strings are written if the text field holds fingerprints: "padded", "hex" or "decimal"."""
     pictures: bool = False
     """Whether to read pictures, and nothing else."""
     lines: bool = False

@@ -1,6 +1,7 @@
 """What all formats of records share: fields, ids and values."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -8,6 +9,12 @@ from simsql.documents.decoding import UnfitError
 from simsql.documents.document import Document, Found, Layout, Skip, printable, storable
 
 _NAMES = 8  # that a message lists
+_UNPADDED = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,16})")
+_STRINGS = {
+    "padded": "16 hexadecimal digits; --fingerprint-field NAME=hex reads fewer, too, NAME=decimal decimals",
+    "hex": "1 to 16 hexadecimal digits",
+    "decimal": "a decimal",
+}
 VALUE_OPTIONS = "--keep-field or --within"
 Record = tuple[str, str, Sequence[str]]
 """The id, the text, and the values of the fields; empty without one."""
@@ -53,13 +60,18 @@ def spell_fingerprint(value: Any, layout: Layout) -> str:
     """
     from simsql.arrays.checks import one_fingerprint  # noqa: PLC0415 - commands start before numpy is there
 
-    is_decimal = layout.fingerprints == "decimal"
+    strings = layout.fingerprints or "padded"
+    given = value
     try:
-        number = one_fingerprint(int(value) if is_decimal and isinstance(value, str) else value)
+        if isinstance(value, str) and strings == "decimal":
+            given = int(value)
+        elif isinstance(value, str) and strings == "hex" and (digits := _UNPADDED.fullmatch(value)):
+            given = digits[1].zfill(16)
+        number = one_fingerprint(given)
     except (TypeError, ValueError):
-        strings = "a decimal" if is_decimal else "16 hexadecimal digits, or --fingerprint-field NAME=decimal"
         raise UnfitError(
-            "not a fingerprint", f"the field {layout.text_field!r} is {value!r:.40}: expected 64 bits: {strings}"
+            "not a fingerprint",
+            f"the field {layout.text_field!r} is {value!r:.40}: expected 64 bits: {_STRINGS[strings]}",
         ) from None
     return f"{number:016x}"
 

@@ -280,6 +280,7 @@ def test_what_cannot_be_listed(articles, database_url):
 
 FORMS = {  # of -1, 2**63 and 0x1234567890123456, which only has decimal digits
     "hex.csv": ("h", "id,h\n1,ffffffffffffffff\n2,0x8000000000000000\n3,1234567890123456\n4,12\n5,\n"),
+    "unpadded.csv": ("h=hex", "id,h\n1,0xFFFFFFFFffffffff\n2,8000000000000000\n3,1234567890123456\n4,+12\n5,\n"),
     "decimal.csv": ("h=decimal", f"id,h\n1,-1\n2,{2**63}\n3,{0x1234567890123456}\n4,ffffffffffffffff\n5,\n"),
     "hex.jsonl": (
         "h",

@@ -12,10 +12,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from reading import COMPRESSORS, from_stdin, one_skip, read, skips, texts, write
 
-from simsql.documents.decoding import SAMPLE
+from simsql.documents.decoding import SAMPLE, UnfitError
+from simsql.documents.document import Layout
 from simsql.documents.readers import Document
+from simsql.documents.records import spell_fingerprint
 
 
 @pytest.mark.parametrize("ending", COMPRESSORS)
@@ -285,3 +289,28 @@ def test_a_bad_header(tmp_path):
     ):
         [skip] = read_table(tmp_path, header + b"1,a\n" * (reason != "empty"))
         assert (skip.place, skip.reason) == (f"{tmp_path}/a.csv", reason)
+
+
+@given(number=st.integers(0, 2**64 - 1), prefix=st.sampled_from(["", "0x", "0X"]), form=st.sampled_from("xX"))
+def test_hashes_without_leading_zeros_are_read_where_they_are_said_to_be(number, prefix, form):
+    spelled = prefix + format(number, form)
+    assert spell_fingerprint(spelled, Layout(fingerprints="hex")) == f"{number:016x}"
+    if number >= 2**60:
+        assert spell_fingerprint(spelled, Layout(fingerprints="padded")) == f"{number:016x}"
+    else:  # it could be a decimal, or cut off
+        with pytest.raises(UnfitError, match="16 hexadecimal digits; --fingerprint-field NAME=hex"):
+            spell_fingerprint(spelled, Layout(fingerprints="padded"))
+
+
+@given(text=st.text(alphabet="0123456789abcdefxg+-_. \u0663\uff11", max_size=20))
+@example("")
+@example("0x")
+@example("-1")
+@example("1_0")
+@example("12345678901234567")
+def test_no_other_string_is_an_unpadded_hash(text):
+    digits = text.removeprefix("0x")
+    if 1 <= len(digits) <= 16 and set(digits) <= set("0123456789abcdef"):
+        return
+    with pytest.raises(UnfitError, match="expected 64 bits: 1 to 16 hexadecimal digits"):
+        spell_fingerprint(text, Layout(fingerprints="hex"))
