@@ -16,7 +16,7 @@ from signal import SIGPIPE
 from typing import Annotated, Any, ParamSpec
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from simsql import __version__
@@ -92,6 +92,18 @@ class _Commands(TyperGroup):
             formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
 
 
+class _Command(TyperCommand):
+    """A command that refuses a repeated option of one value: the library would take the last one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        order: list[Any] = self.make_parser(ctx).parse_args(args=list(args))[2]
+        for position, given in enumerate(order):
+            takes_one = given.param_type_name == "option" and not (given.multiple or given.is_flag)
+            if takes_one and given in order[:position]:
+                ctx.fail(f"{given.opts[0]} is given twice: it takes one value")
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
     name="simsql",
     cls=_Commands,
@@ -114,7 +126,7 @@ def command(name: str, group: typer.Typer = app) -> Callable[[Callable[_P, None]
     """
 
     def register(function: Callable[_P, None]) -> Callable[_P, None]:
-        group.command(name)(_take_apart(function))
+        group.command(name, cls=_Command)(_take_apart(function))
         return function
 
     return register

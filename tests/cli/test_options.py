@@ -102,6 +102,33 @@ def test_errors_in_arguments_are_one_line(arguments, said):
     assert "Value error" not in found.err
 
 
+def options_of(path):
+    context = typer.Context(command := get_command(_app.app))
+    for name in path:
+        command = command.get_command(context, name)
+    return [each for each in command.params if each.param_type_name == "option"]
+
+
+OPTIONS = [
+    pytest.param(path, each, id=" ".join([*path, each.opts[0]]))
+    for path in all_commands()
+    for each in options_of(path)
+    if path and "--help" not in each.opts
+]
+
+
+@pytest.mark.parametrize(("path", "option"), OPTIONS)
+def test_a_repeated_option_of_one_value_is_an_error(path, option):
+    """Otherwise, the last one would win in silence. Lists and flags may be repeated."""
+    values = [] if option.is_flag else ["1"] * option.nargs
+    found = run(*path, *[option.opts[-1], *values] * 2, "--help")
+    if option.is_flag or option.multiple:
+        found.done()
+    else:
+        called = " ".join(path)
+        found.failed(2, f"error: {option.opts[0]} is given twice: it takes one value; see simsql {called} --help")
+
+
 def test_options_that_errors_name_instead_of_those_of_other_programs_exist():
     assert {option for options in _ELSEWHERE.values() for option in options} <= MEANINGS.keys()
     assert not _ELSEWHERE.keys() & MEANINGS.keys() - {"--column"}
