@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.chart import Line, Panel, draw_chart, rule_panels
 from benchmarks.decisions import DROPPED, REPORTED, Corpus, near_pairs, read_corpora
 from benchmarks.labelled import find_folder
-from simsql.evaluate.chart import Line, Panel, draw_chart, rule_panels
 from simsql.evaluate.measures import NO_FINGERPRINT, Estimate, LabelledPairs, evaluate_pairs
 from simsql.fingerprint import simhash_many, similarity_many
 

@@ -11,12 +11,12 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
+from benchmarks.chart import Line, Panel, draw_chart
 from benchmarks.charts import IMAGES
 from benchmarks.drawing import BLUE, GREEN, LINE, ORANGE, PINK, WIDTH, Drawing
 from simsql.database.similar import queries_for_text
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs, centrality, choose_stars
-from simsql.evaluate.chart import Line, Panel, draw_chart
 from simsql.evaluate.measures import Estimate
 from simsql.fingerprint import (
     DEFAULT_RECIPE,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from simsql.evaluate.chart import COLOURS, svg_file
+from benchmarks.chart import COLOURS, svg_file
 
 BLUE, ORANGE, GREEN, PINK, *_ = COLOURS
 WIDTH = 560  # so that a text of 15 pixels is still one of 9 on a telephone

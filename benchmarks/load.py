@@ -15,6 +15,7 @@ from typing import Annotated, get_args
 import typer
 
 from benchmarks import mixture, upkeep
+from benchmarks.chart import Line, Panel, draw_chart
 from benchmarks.environment import describe_machine, describe_server
 from benchmarks.figures import Report, markdown_line
 from benchmarks.oracle import WrongResultError
@@ -22,7 +23,6 @@ from benchmarks.pgbench import WARM_UP, Run, find_pgbench, log_pgbench
 from benchmarks.server import connect, default_folder, run_server
 from simsql.database.index_spec import Storage
 from simsql.errors import SimsqlError
-from simsql.evaluate.chart import Line, Panel, draw_chart
 from simsql.evaluate.measures import Estimate
 from simsql.server.postgres_server import PostgresServer
 

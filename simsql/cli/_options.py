@@ -67,7 +67,6 @@ MEANINGS = {
     "--by-features": Meaning(
         None, "For titles and records: compare the features of the recipe, by default words and pairs of words"
     ),
-    "--chart": Meaning("FILE", "Draw precision and recall over the distance to this SVG file"),
     "--check": Meaning(None, "Print only what needs attention, and exit with code 1 if anything does"),
     "--clean": Meaning(
         "PATH",

@@ -9,14 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from simsql.cli._app import command
-from simsql.cli._options import Printing, Reading, option, path_option, read_path, share_option
+from simsql.cli._options import Printing, Reading, option, read_path, share_option
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, print_skips
 from simsql.decide.rules import Rules
-from simsql.documents import STDOUT, Outputs, open_output, printable
+from simsql.documents import STDOUT, Outputs, printable
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import SimsqlError, UsageError
-from simsql.evaluate.chart import Panel, draw_chart, rule_panels
 from simsql.evaluate.labelled_texts import find_texts
 from simsql.evaluate.labels import Labels, read_labels
 from simsql.evaluate.measures import Estimate, RuleFigures, best_rule
@@ -65,7 +64,6 @@ def evaluate_command(
     recipe: Annotated[
         list[str] | None, option("--recipe", "; repeat it to compare several; by default words12-log-1")
     ] = None,
-    chart: Annotated[Path | None, path_option("--chart")] = None,
     printing: Printing,
     reading: Reading,
     telling: Telling,
@@ -80,7 +78,7 @@ def evaluate_command(
     names = dict.fromkeys(recipe or [DEFAULT_RECIPE.id])
     recipes = {printable(name): parse_recipe(name) or DEFAULT_RECIPE for name in names}
     from_stdin = str(labels) == "-"
-    outputs = Outputs({"the table of results": STDOUT, "--chart": chart})
+    outputs = Outputs({"the table of results": STDOUT})
     outputs.refuse(sys.stdin if from_stdin else labels, *map(Path, recipe or []))
     if from_stdin and "-" in (paths or []):
         raise UsageError("labels and documents cannot both come from stdin: name a file for one of them")
@@ -98,12 +96,6 @@ def evaluate_command(
     stages = telling.stages()
     texts, skips = find_texts(read.pairs, named, lambda: reading.open(named, outputs=outputs), stages)
     results = [(name, texts.measure(made_by, similarities)) for name, made_by in recipes.items()]
-    if chart:
-        panels: list[Panel] = []
-        for name, figures in results:
-            panels += rule_panels(name, [rule for rule in figures if not rule.by_features])
-        with open_output(chart) as file:
-            file.write(draw_chart(panels))
     print_skips(skips, telling.console)
     best = best_rule(rule for _, figures in results for rule in figures)
     advice = "\n".join(_advise(results, best, read))

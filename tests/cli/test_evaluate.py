@@ -4,7 +4,6 @@ import json
 import random
 import re
 from itertools import combinations
-from xml.etree import ElementTree
 
 import corpus
 import pytest
@@ -137,9 +136,8 @@ def test_tables_and_a_recommendation_for_people(labels, documents):
 def test_several_recipes(labels, documents, tmp_path):
     path = tmp_path / "my recipe.json"
     simsql.fingerprint.write_recipe(Recipe(shingles=(3,)), path)
-    chart = tmp_path / "chart.svg"
     recipes = ["--recipe", "words12-log-1", "--recipe", path, "--recipe", "words12-log-1"]
-    rows = rows_of(run("evaluate", labels, documents, *recipes, "--chart", chart))
+    rows = rows_of(run("evaluate", labels, documents, *recipes))
     assert [row["recipe"] for row in rows] == ["words12-log-1"] * 71 + [str(path)] * 71
     assert rows[:71] == [
         {**row, "recommended": place["recommended"]}
@@ -147,11 +145,6 @@ def test_several_recipes(labels, documents, tmp_path):
     ]
     assert [row["recall"] for row in rows[:71]] != [row["recall"] for row in rows[71:]]
     assert sum(row["recommended"] for row in rows) == 1
-    drawn = ElementTree.parse(chart).getroot()
-    titles = [
-        "".join(text.itertext()) for text in drawn.iter("{http://www.w3.org/2000/svg}text") if text.get("class")
-    ]
-    assert f"{path}, similarity at least 0.6" in titles
     # The recipe that is better by far is recommended by the name that was given.
     alone = run("evaluate", labels, documents, "--recipe", path).done()
     assert f"--recipe '{path}', with" in alone.err
@@ -183,9 +176,6 @@ def test_what_is_missing(labels, documents, tmp_path, texts):
     run("evaluate", tmp_path).failed(1, f"{tmp_path}: Is a directory")
     run("evaluate", "-", "-").failed(2, "labels and documents cannot both come from stdin")
     run("evaluate", "").failed(2, "the path is empty")
-    run("evaluate", labels, documents, "--chart", tmp_path).failed(2, "is a folder: name a file")
-    said = f"--chart {tmp_path / 'x.png'}: this option does not write .png files"
-    run("evaluate", labels, documents, "--chart", tmp_path / "x.png").failed(2, said)
     run("evaluate", labels, documents, "--similarity", 1.5).failed(2, "it must be between 0 and 1, not 1.5")
     run("evaluate", labels, documents, "--similarity", "x").failed(2, "'x' is not a number from 0 to 1")
     run("evaluate", labels, documents, "--recipe", "x").failed(2, "and there is no such file")

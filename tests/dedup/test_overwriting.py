@@ -66,22 +66,14 @@ def test_results_in_a_folder_that_is_read_are_replaced_if_they_are_left_out(fold
     assert (found.table["documents"], found.table["skipped"], found.table["excluded"]) == ("7", "2", "2")
 
 
-def test_labels_recipes_and_charts(folder, home):
-    write_lines(folder / "labels.jsonl", [{"id_a": "fox", "id_b": "fox 2", "label": "yes"}])
+def test_recipes(folder):
     write(folder / "recipe.json", json.dumps({"shingles": [3]}))
-    write(folder / "sub/drawing.svg", "<svg></svg>")
     before = snapshot(folder)
-    evaluate = ["evaluate", "labels.jsonl", ".", "--recipe", "recipe.json", "--chart"]
-    for read_too in ("labels.jsonl", "recipe.json"):
-        run(*evaluate, read_too).failed(2, f"--chart is the same file as {read_too}")
-    run(*evaluate, "sub/drawing.svg").failed(2, "--chart would overwrite sub/drawing.svg")
-    run(*evaluate, "-").failed(2, "the table of results and --chart both write to standard output")
     for command in ("dedup", "sample"):
         run(command, "sub", "--recipe", "recipe.json", "--output", "recipe.json").failed(
             2, "recipe.json, which is"
         )
     assert snapshot(folder) == before
-    run(*evaluate, "sub/chart.svg", "--quiet").done()
 
 
 def test_redirected_streams(folder, texts):

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from simsql.evaluate.chart import Line, Panel, draw_chart, rule_panels
+from benchmarks.chart import Line, Panel, draw_chart, rule_panels
 from simsql.evaluate.measures import Estimate, LabelledPairs, evaluate_pairs
 
 SVG = "{http://www.w3.org/2000/svg}"
