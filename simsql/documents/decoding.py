@@ -6,6 +6,7 @@
 import codecs
 import io
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -74,29 +75,39 @@ class Stream(io.BufferedIOBase):
         self._fetch = getattr(source, "read1", source.read)
         self.source = source
         self._advance = advance or (lambda _: None)
-        self._head = b""
+        self._head: deque[bytes] = deque()  # read, but not consumed
         self._error: Exception | None = None
         self.guess = ""
         """The encoding that `check_start` has chosen for `DETECT`."""
         self._has_ended = False
 
+    def ahead(self) -> Iterator[bytes]:
+        """Yield all bytes piece by piece, as they are read, without consuming them."""
+        place = 0
+        while place < len(self._head) or self._look_ahead():
+            yield self._head[place]
+            place += 1
+
     def sample(self, size: int = SAMPLE) -> bytes:
         """Return the first `size` bytes, or all if there are fewer, without consuming them."""
-        parts, left = [self._head], size - len(self._head)
-        while left > 0 and self._error is None:
-            try:
-                data = self._take(left)
-            except READ_ERRORS as error:
-                self._error = error
+        data = bytearray()
+        for part in self.ahead():
+            data += part
+            if len(data) >= size:
                 break
-            if not data:
-                break
-            parts.append(data)
-            left -= len(data)
-        self._head = b"".join(parts)
-        if not self._head and self._error is not None:
+        if not data and self._error is not None:
             raise self._error
-        return self._head[:size]
+        return bytes(data[:size])
+
+    def _look_ahead(self) -> bool:
+        try:
+            data = b"" if self._error else self._take(SAMPLE)
+        except READ_ERRORS as error:
+            self._error = error
+            return False
+        if data:
+            self._head.append(data)
+        return bool(data)
 
     def readable(self) -> bool:
         """Return True: `io` asks before it reads."""
@@ -107,8 +118,10 @@ class Stream(io.BufferedIOBase):
         if size < 0:
             size = _CHUNK
         if self._head:
-            data, self._head = self._head[:size], self._head[size:]
-            return data
+            data = self._head.popleft()
+            if len(data) > size:
+                self._head.appendleft(data[size:])
+            return data[:size]
         if self._error is not None:
             raise self._error
         return self._take(size)

@@ -70,7 +70,8 @@ class JsonArray(Format):
 
         target.write(data.encode("["))
         for element in leave_out(pieces(), removed):
-            target.write(start + element)
+            target.write(start)
+            target.write(element)
             start = data.encode(",\n")
         target.write(data.encode("]\n"))
 
@@ -179,15 +180,22 @@ def _elements(data: RecordBytes, limit: int) -> Iterator[str | UnfitError]:
     size = 0
     pieces = _cut_array(data.chunks())
     for piece, end in pieces:
-        size += len(piece)
-        parts = [*parts, piece] if size <= limit else []
+        part = piece if size else piece.lstrip()
+        size += data.size_of(part)
+        if size > limit:
+            parts.clear()
+        else:
+            parts.append(part)
         if not end:
             continue
-        if end == "," or size > limit or any(part.strip() for part in parts):
-            element = "".join(parts).strip()
-            yield too_long(limit) if max(size, data.size_of(element)) > limit else data.checked(element)
+        if end == "," or size:
+            element = "".join(parts)
+            parts.clear()
+            element = element.rstrip()
+            yield too_long(limit) if size > limit else data.checked(element)
             del element
-        parts, size = [], 0
+        parts.clear()
+        size = 0
         if end == "]":
             if any(piece.strip() for piece, _ in pieces):
                 yield UnfitError("not JSON", "there is more text after the end of the array")
