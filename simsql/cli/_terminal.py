@@ -23,6 +23,7 @@ _PARTS = 1000  # of a progress bar
 # Expected in any folder: only counted.
 _NOT_NAMED = {"binary", "excluded", "hidden", "image", "link", "special file"}
 _NOT_NAMED |= {"not a picture"}
+_NAMED = 3  # places in a line about several documents
 
 
 class _Messages:
@@ -148,19 +149,24 @@ def _ignore(done: int) -> None:
 def print_skips(skips: SkipCount, console: Console, *, what: str = "skipped", counted: bool = False) -> None:
     """List the skipped documents, up to ten per reason, except those expected in any folder.
 
-    With `counted`, count those too, because no table follows. `what` begins each line. Then count the files that
-    were decoded by a guess.
+    At a terminal, those of a reason share a line with the detail of the first, so that results stay in view. With
+    `counted`, count those of any folder too, because no table follows. `what` begins each line. Then count the
+    files that were decoded by a guess.
     """
-    for skip in skips.examples:
-        if skip.reason not in _NOT_NAMED:
-            # As Text: a file name is not markup.
-            console.print(Text(f"{what} {skip.place}: {skip.reason}: {skip.detail}"), soft_wrap=True)
+    grouped = is_terminal(console)
     for reason, count in skips.by_reason.items():
-        named = sum(skip.reason == reason for skip in skips.examples)
-        if reason in _NOT_NAMED and counted:
-            console.print(Text(f"{what} {count:,}: {reason}"), soft_wrap=True)
-        elif reason not in _NOT_NAMED and count > named:
-            console.print(Text(f"{what} {count - named:,} more: {reason}"), soft_wrap=True)
+        examples = [skip for skip in skips.examples if skip.reason == reason]
+        lines = [f"{skip.place}: {reason}: {skip.detail}" for skip in examples]
+        if reason in _NOT_NAMED:
+            lines = [f"{count:,}: {reason}"] if counted else []
+        elif grouped and count > 1:
+            places = [skip.place for skip in examples[:_NAMED]] + ["..."] * (count > _NAMED)
+            lines = [f"{count:,}: {reason}: {', '.join(places)}: {examples[0].detail}"]
+        elif count > len(lines):
+            lines.append(f"{count - len(lines):,} more: {reason}")
+        for line in lines:
+            # As Text: a file name is not markup.
+            console.print(Text(f"{what} {line}"), soft_wrap=True)
     if skips.guesses:
         found = ", ".join(f"{count:,} as {encoding}" for encoding, count in skips.guesses.most_common())
         console.print(Text(f"files with a guessed encoding: {found}"), soft_wrap=True)

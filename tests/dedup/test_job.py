@@ -11,7 +11,7 @@ import re
 import struct
 import termios
 
-from program import finish, run, run_apart, spawn, write_lines
+from program import finish, run, run_apart, run_at_terminal, spawn, write_lines
 
 STAGES = [
     "read and fingerprint",
@@ -202,6 +202,22 @@ def read_terminal(descriptor):
         return os.read(descriptor, 1 << 16)
     except OSError:  # the other side is closed
         return b""
+
+
+def test_at_a_terminal_the_skips_of_a_reason_share_a_line(tmp_path):
+    for number in range(4):
+        (tmp_path / f"{number}.txt").touch()
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait")
+    (tmp_path / "text.txt").write_text("some words")
+    places = [f"{tmp_path}/{number}.txt" for number in range(4)]
+    shown = run_at_terminal("dedup", tmp_path, redirected={"stdout"}).terminal
+    assert f"skipped 4: empty: {', '.join(places[:3])}, ...: the file is empty\n" in shown
+    assert f"skipped {tmp_path}/latin.txt: not utf-8: " in shown
+    (tmp_path / "3.txt").unlink()
+    shown = run_at_terminal("dedup", tmp_path, redirected={"stdout"}).terminal
+    assert f"skipped 3: empty: {', '.join(places[:3])}: the file is empty\n" in shown
+    lines = run("dedup", tmp_path).err.splitlines()
+    assert lines[:3] == [f"skipped {place}: empty: the file is empty" for place in places[:3]]
 
 
 def test_without_a_terminal_there_are_no_bars(home, lines):
