@@ -469,7 +469,7 @@ def test_every_reason_for_skipping_is_described() -> None:
     found: set[str] = set()
     for file in REPOSITORY.glob("simsql/d*/**/*.py"):  # dedup, documents
         code = file.read_text(encoding="utf-8")
-        found |= set(re.findall(r"UnfitError\(\s*\"([^\"]+)\"", code))
+        found |= set(re.findall(r"(?i:unfit)(?:Error)?\(\s*\"([^\"]+)\"", code))
         found |= set(re.findall(r"Skip\([^\"]*(?:f\"[^\"]*\")?[^\"]*?(?<!f)\"([^\"]+)\",", code))
         found |= set(re.findall(r"\bKind\(\s*\"([^\"]+)\"", code))
         found |= set(re.findall(r"^(?:DUPLICATE|FLAT|NO_WORDS) = \"([^\"]+)\"", code, re.MULTILINE))

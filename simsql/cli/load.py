@@ -142,10 +142,10 @@ def load_command(
 ) -> None:
     """Load documents and their fingerprints into a table.
 
-    Add one row per document, or none if the load fails. Fingerprints follow the recipe of the table's index, which
-    stays up to date. Documents that cannot be read are skipped, counted and listed in the summary on stderr, as
-    are those whose id the table already has, if the id column has a unique index. With --unique, commit each
-    batch, and list the documents that are left out, with the row in whose favour.
+    Add one row per document, or none if the load fails or a file is not read in full. Fingerprints follow the
+    recipe of the table's index, which stays up to date. Documents that cannot be read are skipped, counted and
+    listed in the summary on stderr, as are those whose id the table already has, if the id column has a unique
+    index. With --unique, commit each batch, and list the documents that are left out, each with its row.
     """
     has_fingerprints = reading.fingerprint_field is not None
     if has_fingerprints and (text_column or sketch_column or recipe or reading.text_field != "text"):
@@ -172,18 +172,20 @@ def load_command(
                 counts = deciding.write(
                     load_unique(engine, table, documents, **shared, **deciding.arguments(), waits=run.remark)
                 )
+            if not counts:
+                raise SimsqlError(reader.nothing_found())
+            print_skips(reader.skips, run.console)
         else:
             with engine.connect() as connection:
                 summary = load_documents(
                     connection, reader, table, stages, **shared, fingerprints=has_fingerprints
                 )
+                print_skips(reader.skips, run.console)
+                reader.skips.check_read("nothing is loaded")
                 with stages.stage("commit"):
                     connection.commit()
             counts = Counter({"loaded": summary.documents, "without words": summary.without_fingerprint})
     stages.add_stage("disconnect" if has_url else "stop the server")
-    if deciding.unique and not counts:
-        raise SimsqlError(reader.nothing_found())
-    print_skips(reader.skips, run.console)
     print_summary([*_lines(counts, deciding), *count_skips(reader.skips)], stages, run.console)
     reader.skips.check_read()
     if deciding.dry_run and counts["left out"]:

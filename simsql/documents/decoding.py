@@ -54,6 +54,10 @@ _MARK_UNDECODABLE = "simsql.undecodable"
 codecs.register_error(_MARK_UNDECODABLE, lambda error: (UNDECODABLE, error.end))  # type: ignore[attr-defined]
 
 
+CORRUPT = "corrupt"
+"""The reason to skip a file, or a part of it, because of damage that may cost any number of records."""
+
+
 class UnfitError(Exception):
     """Raised for data that is not a document, with the reason and the detail of a `Skip`."""
 
@@ -168,6 +172,11 @@ def too_long(limit: int) -> UnfitError:
     return UnfitError("too long", f"longer than {size:,} {units[0]} (--max-document)")
 
 
+def cut_off(inside: str) -> UnfitError:
+    """Return the error for the last line of a file, which ends inside something."""
+    return UnfitError(CORRUPT, f"the file ends within {inside}: it is cut off; 1 line is lost, and all behind it")
+
+
 def check_start(stream: Stream, encoding: str, *, is_records: bool = False) -> str:
     """Return the encoding of a file, a guess for `DETECT`. Raise UnfitError if it does not begin as text."""
     sample = stream.sample()
@@ -238,6 +247,8 @@ class RecordBytes:
         source: Any = stream if self._can_be_cut else _AsUtf8(stream, self._own)
         self.file = io.BufferedReader(source, _CHUNK)
         self._decoding = (self._own, _MARK_UNDECODABLE) if self._can_be_cut else ("utf-8", "surrogatepass")
+        self.has_end = True
+        """Whether the last line of `lines` has a line end."""
 
     def decode(self, line: bytes) -> str:
         """Return a line of `file` as text, with `UNDECODABLE` in place of invalid bytes."""
@@ -251,17 +262,18 @@ class RecordBytes:
         encoding, errors = self._decoding
         readline = self.file.readline
         while line := readline(limit + 2):
-            has_end = line.endswith(b"\n")
-            line = line[: -1 - line.endswith(b"\r\n")] if has_end else line.removesuffix(b"\r")
+            self.has_end = line.endswith(b"\n")
+            line = line[: -1 - line.endswith(b"\r\n")] if self.has_end else line.removesuffix(b"\r")
             if len(line) <= limit:
                 text = line.decode(encoding, errors)
                 del line  # which may be long
-                yield self.checked(text)
+                yield self.checked(text, has_end=self.has_end)
                 del text
                 continue
-            while not has_end and (line := self.file.readline(_CHUNK)):
-                has_end = line.endswith(b"\n")
-            yield too_long(limit)
+            while not self.has_end and (more := self.file.readline(_CHUNK)):
+                line, self.has_end = line[-4:] + more, more.endswith(b"\n")
+            is_cut = not self.has_end and line.endswith(UNDECODABLE.encode("utf-8", "surrogatepass"))
+            yield cut_off("a character") if is_cut else too_long(limit)
 
     def chunks(self) -> Iterator[str]:
         """Yield the text piece by piece instead, with `UNDECODABLE` in place of invalid bytes."""
@@ -270,8 +282,11 @@ class RecordBytes:
             yield decoder.decode(data)
         yield decoder.decode(b"", final=True)
 
-    def checked(self, text: str) -> str | UnfitError:
+    def checked(self, text: str, *, has_end: bool = True) -> str | UnfitError:
         """Return a text, or the error for one with invalid bytes."""
+        if not has_end and text.endswith(UNDECODABLE):
+            # If bytes of UTF-16 are missing anywhere, all that follows is in the last line.
+            return cut_off("a character")
         if UNDECODABLE in text:
             return undecodable(self.encoding, f"column {text.index(UNDECODABLE) + 1}")
         return text

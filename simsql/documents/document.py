@@ -63,6 +63,7 @@ class Skip(NamedTuple):
     `reason` is one of: "binary" or another kind of file, "not utf-8" (or another encoding), "empty", "too long",
     "unreadable", "corrupt", "hidden", "excluded", "link", "special file", "not JSON", "not an object", "no field",
     "ambiguous field", "no text", "not a string", "not a fingerprint", "not CSV", "wrong number of fields".
+    "corrupt" stands for any number of documents, and a run ends with an error after everything else.
     """
 
     place: str

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from simsql.documents.decoding import UnfitError
+from simsql.documents.decoding import CORRUPT, UnfitError
 from simsql.documents.document import Document, Found, Layout, Skip, printable, storable
 
 _NAMES = 8  # that a message lists
@@ -21,11 +21,15 @@ Record = tuple[str, str, Sequence[str]]
 
 
 def read_each(
-    items: Iterable[tuple[int, Any]], found: Found, parse: Callable[[Any], Record | None]
+    items: Iterable[tuple[int, Any]],
+    found: Found,
+    parse: Callable[[Any], Record | None],
+    unit: str = "line",
 ) -> Iterator[Document | Skip]:
     """Yield the document in each item, given the number of its line. Skip single ones that are unfit.
 
     An item may be an UnfitError. `parse` returns the record in any other, None without one, or raises UnfitError.
+    Where it is corrupt, others are lost, too: that is a skip of the file.
     """
     name, path, status = found.name, found.path, found.status
     shown = printable(name)
@@ -35,7 +39,10 @@ def read_each(
                 raise item
             record = parse(item)
         except UnfitError as unfit:
-            yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail, number)
+            if unfit.reason == CORRUPT:
+                yield Skip(shown, CORRUPT, f"{unit} {number:,}: {unfit.detail}")
+            else:
+                yield Skip(f"{shown}:{number}", unfit.reason, unfit.detail, number)
         else:
             del item  # which may be long, and what is made of it goes on without it
             if record:

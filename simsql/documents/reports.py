@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+from simsql.documents.decoding import CORRUPT
 from simsql.documents.document import Document, Skip, printable, storable
 from simsql.documents.opening import format_of_name
 from simsql.errors import SimsqlError
@@ -21,6 +22,8 @@ FLAT = "flat picture"
 # What nobody misses: texts that are empty or there already, and what a folder leaves out.
 _NOTHING_LOST = {"empty", "excluded", "hidden", "link", "special file", "not a picture"}
 _NOTHING_LOST |= {DUPLICATE, NO_WORDS, FLAT}
+# Files of other data, which may well lie in a folder beside files of records.
+_OTHER_DATA = {"no field", "ambiguous field", "not a string"}
 _EXAMPLES = 10  # of each reason, so that a run that skips a million documents stays readable
 
 
@@ -86,30 +89,31 @@ class SkipCount:
     def _note(self, name: str, skip: Skip) -> None:
         if skip.reason in _NOTHING_LOST:
             return
-        if self._named is None or name in self._named or format_of_name(Path(name)).is_records:
+        is_damaged = skip.reason == CORRUPT
+        if is_damaged or self._named is None or name in self._named or format_of_name(Path(name)).is_records:
             known = self._files.setdefault(name, skip)
             if skip.line is None and known.line is not None:
                 self._files[name] = skip
 
-    def check_read(self) -> None:
-        """Raise SimsqlError if nothing was read from a file that the user named, or from any file of records.
+    def check_read(self, what: str = "the results are incomplete") -> None:
+        """Raise SimsqlError if a file of records, or one that the user named, was not read, or not all of it.
 
-        Also if such a file was not read to its end. Call it last: everything else is done all the same.
+        A record that is skipped alone is not enough, nor is a file of other data in a folder, unless nothing else
+        was read. Call it last: everything else is done all the same, except what `what` says.
         """
         missed = []
         for name, skip in self._files.items():
             if name in (self._named or ()):
-                if name not in self.read or skip.line is None:
-                    missed.append(name)
-            elif not self.read and format_of_name(Path(name)).is_records:
+                is_missed = name not in self.read or skip.line is None
+            else:
+                is_missed = not self.read or (skip.line is None and skip.reason not in _OTHER_DATA)
+            if is_missed:
                 missed.append(name)
         if missed:
             skip = self._files[missed[0]]
-            end = " to its end" if missed[0] in self.read else ""
+            part = " in full" if missed[0] in self.read else ""
             more = f", nor {len(missed) - 1:,} more files" if len(missed) > 1 else ""
-            raise SimsqlError(
-                f"the results are incomplete: {missed[0]} was not read{end}{more} ({skip.reason}: {skip.detail})"
-            )
+            raise SimsqlError(f"{what}: {missed[0]} was not read{part}{more} ({skip.reason}: {skip.detail})")
 
 
 def name_of_file(item: Document | Skip) -> str:

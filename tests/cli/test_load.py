@@ -184,6 +184,25 @@ def test_a_load_adds_all_or_nothing(posts, database_url, tmp_path):
     assert stored(posts) == before
 
 
+def test_a_damaged_file_is_not_loaded_in_part(posts, database_url, tmp_path):
+    """Batches that are compared stay: the same call loads the rest of the mended file."""
+    path = tmp_path / "a.csv"
+    options = [path, "--id-column", "slug", "--text-column", "body", "--database", database_url]
+    rows = [f"{number},{FOX} {number} {number * 7919} {number * 104729}\n" for number in range(20)]
+    path.write_text("id,text\n" + "".join(rows).replace("\n10,", '\n10,"'))
+    said = f"{path} was not read in full (corrupt: line 12: a quote is never closed: 10 lines are lost;"
+    found = run("load", "post", *options)
+    assert (found.code, f"error: nothing is loaded: {said}" in found.err) == (1, True)
+    assert f"skipped {path}: corrupt: line 12: " in found.err
+    assert stored(posts) == []
+    found = run("load", "post", *options, "--unique", "--distance", 0)
+    assert (found.code, f"error: the results are incomplete: {said}" in found.err) == (1, True)
+    assert [row[0] for row in stored(posts)] == [str(number) for number in range(10)]
+    path.write_text("id,text\n" + "".join(rows))
+    run("load", "post", *options, "--unique", "--distance", 0).done()
+    assert [row[0] for row in stored(posts)] == [str(number) for number in range(20)]
+
+
 def test_texts_that_postgresql_cannot_store_are_skipped_where_they_would_be(posts, database_url):
     texts = {"nul": "a \0 word", "half": "a \ud800 word", "x": "b"}
     data = "".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in texts.items()).encode()
@@ -308,9 +327,12 @@ def test_fingerprints_that_are_there_are_loaded(posts, database_url, tmp_path, n
     options = ["--fingerprint-field", field, "--id-column", "slug", "--database", database_url]
     (tmp_path / "text.txt").write_text(FOX)
     found = run("load", "post", source, tmp_path / "text.txt", *options)
-    assert found.code == 1  # the text was not read
+    assert found.code == 1
+    assert f"error: nothing is loaded: {tmp_path}/text.txt was not read (not a fingerprint: " in found.err
+    assert posts.execute("SELECT count(*) FROM post").fetchone() == (0,)
     assert f"skipped {tmp_path}/text.txt: not a fingerprint: only records have fingerprints" in found.err
-    assert ["documents", "3"] in [line.split() for line in found.err.splitlines()]
+    found = run("load", "post", source, *options).done()
+    assert found.table["documents"] == "3"
     assert ("not a fingerprint: the field 'h' is " in found.err) == (name != "h.parquet")
     assert posts.execute("SELECT slug, fp FROM post ORDER BY slug").fetchall() == expected
     assert missing_keys(posts, "post") == []

@@ -123,12 +123,12 @@ def test_what_cannot_be_compared_is_skipped_by_name(photos, home):
     for name in ("scan.tif", "animated.gif", "animated.webp", "animated.png"):
         save(draw(0), photos / name, save_all=True, append_images=[draw(7)])
     found = run("dedup", "photos", "photos/pipe.png", "--recipe", "phash", home=home)
-    reasons = ["not a picture", "unsupported", "corrupt", "empty", "too large", "special file"]
+    reasons = ["not a picture", "unsupported", "damaged picture", "empty", "too large", "special file"]
     assert {reason: found.table[reason] for reason in reasons} == dict(zip(reasons, "361121", strict=True))
     assert found.table["flat: no fingerprint"] == "1"
     for line in (
         "photos/phone.heic: unsupported: it is damaged, or in none of these formats: JPEG, PNG, WEBP",
-        "photos/cut.png: corrupt: the picture is damaged or truncated",
+        "photos/cut.png: damaged picture: the picture is damaged or truncated",
         "photos/wide.png: too large: more than 67,108,864 pixels: make it smaller first",
         "photos/scan.tif: unsupported: it has several frames or pages: only single pictures are compared",
         "photos/flat.png: flat picture: a picture of one colour has no fingerprint",

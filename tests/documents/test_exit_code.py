@@ -8,6 +8,40 @@ from program import run
 from reading import write
 
 RECORDS = "".join(json.dumps({"id": number, "text": f"some text {number}"}) + "\n" for number in range(40))
+ROWS = "id,text\n" + "".join(f"{number},some text {number}\n" for number in range(40))
+OPEN = ROWS.replace("20,", '20,"')
+CUT = RECORDS.rstrip()[:-3]
+ARRAY = "[" + ",".join(RECORDS.splitlines()) + "]"
+DAMAGED = {
+    "quote.csv": (OPEN, "line 22: a quote is never closed: 20 lines are lost; check the quoting"),
+    "quote.tsv": (
+        OPEN.replace(",", "\t"),
+        "line 22: a quote is never closed: 20 lines are lost; check the quoting",
+    ),
+    "eaten.csv": (
+        OPEN.replace("25,some text 25", '25,"some" text 25'),
+        "line 22: ',' expected after '\"': 6 lines are lost",
+    ),
+    "merged.csv": (
+        OPEN.replace("text 25", 'text 25",x'),
+        "line 22: 3 fields, but the header has 2: 6 lines are lost",
+    ),
+    "header.csv": (
+        '"' + ROWS,
+        "a quote is never closed: 41 lines are lost; check the quoting; without the header",
+    ),
+    "cut.csv": (
+        ROWS[:-15],
+        "line 41: the file ends within a row: it is cut off; 1 line is lost, and all behind it",
+    ),
+    "cut.jsonl": (CUT, "line 40: the file ends within a record: it is cut off; 1 line is lost, and all behind it"),
+    "letter.jsonl": (CUT.encode() + "é".encode()[:1], "line 40: the file ends within a character: it is cut off"),
+    "cut.json": (ARRAY[:-9], "element 40: the array does not end: the file is cut off, or a bracket is missing"),
+    "more.json": (ARRAY + ', {"text": "x"}]', "element 41: the array ends before it: 16 characters are lost"),
+    "cut.jsonl.gz": (gzip.compress(RECORDS.encode())[:-9], "the compressed data is damaged or truncated"),
+    "cut.txt.gz": (gzip.compress(RECORDS.encode())[:-9], "the compressed data is damaged or truncated"),
+    "cut.parquet": (b"PAR1", "the file is damaged, truncated, or of a kind that cannot be read"),
+}
 
 
 def incomplete(found):
@@ -34,7 +68,7 @@ def folder(tmp_path, monkeypatch):
         ("b.jsonl", b'{"body": "a"}\n{"body": "b"}\n', "b.jsonl was not read (no field: 'text' is missing"),
         ("b.jsonl", b"\xff\xfe\xfd\n", "b.jsonl was not read ("),
         ("b.parquet", b"PAR1", "b.parquet was not read (corrupt: "),
-        ("b.jsonl.gz", gzip.compress(RECORDS.encode())[:-9], "b.jsonl.gz was not read to its end (corrupt: "),
+        ("b.jsonl.gz", gzip.compress(RECORDS.encode())[:-9], "b.jsonl.gz was not read in full (corrupt: "),
     ],
 )
 @pytest.mark.parametrize("command", [["dedup"], ["fingerprint"]])
@@ -44,6 +78,37 @@ def test_a_file_that_the_user_names(folder, command, name, content, message):
     assert incomplete(found).startswith(message)
     assert run(*command, "a.jsonl", "in").code == 0
     assert len(found.out.splitlines()) >= (40 if command == ["fingerprint"] else 0)
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+@pytest.mark.parametrize(
+    "command", ["dedup a.jsonl", "dedup a.jsonl --against", "fingerprint a.jsonl", "sample a.jsonl"]
+)
+def test_damage_that_ends_or_eats_a_file(folder, command, name):
+    """Also in a folder, where a file that is one text is not missed otherwise."""
+    content, detail = DAMAGED[name]
+    write(folder / "in" / name, content)
+    part = "" if name in ("header.csv", "cut.txt.gz", "cut.parquet") else " in full"
+    for path in (f"in/{name}", "in"):
+        found = incomplete(run(*command.split(), path))
+        assert found.startswith(f"in/{name} was not read{part} (corrupt: {detail}")
+
+
+def test_a_bad_row_alone_costs_no_more(folder):
+    for name, content in [
+        ("fields.csv", ROWS.replace("text 20", "text, 20")),
+        ("quote.csv", ROWS.replace("20,some", '20,"some" ')),
+        ("last.csv", ROWS[:-1] + ", and more"),
+        ("letter.csv", ROWS.replace("text 20", '"text \n\xff"').encode("latin-1")),
+        ("last.jsonl", RECORDS + '{"id": 1, "text": "a" "b"}'),
+        ("last2.jsonl", RECORDS + '{"id": 1, "text": "a"} {"id": 2, "text": "b"}'),
+        ("element.json", ARRAY.replace('"some text 20"', '"some" text 20')),
+    ]:
+        write(folder / name, content)
+        for command in ("dedup", "fingerprint", "sample"):
+            found = run(command, name)
+            assert found.code == 0, found.err
+            assert f"skipped {name}:" in found.err
 
 
 def test_several_files(folder):
@@ -58,7 +123,7 @@ def test_no_file_of_records_is_read(folder):
         write(folder / f"in/{number}.parquet", b"PAR1 not really")
     assert incomplete(run("dedup", "in")).startswith("in/0.parquet was not read, nor 2 more files (corrupt")
     write(folder / "in/3.jsonl", RECORDS)
-    assert run("dedup", "in").code == 0
+    assert incomplete(run("dedup", "in")).startswith("in/0.parquet was not read, nor 2 more files (corrupt")
 
 
 def test_nothing_is_missed(folder):

@@ -113,7 +113,8 @@ def test_utf16_that_is_cut_off(tmp_path):
     assert one_skip(write(tmp_path / "a", "text".encode("utf-16") + b"x")).reason == "not utf-16"
     first, second, skip = from_stdin('\ufeff{"text": "a"}\n{"text": "b"}\n'.encode("utf-16-le") + b"x")
     assert (first.text, second.text) == ("a", "b")
-    assert (skip.place, skip.reason) == ("stdin:3", "not utf-16")
+    assert (skip.place, skip.reason) == ("stdin", "corrupt")
+    assert skip.detail.startswith("line 3: the file ends within a character")
 
 
 def test_encodings_without_error_handlers(tmp_path):
@@ -276,8 +277,8 @@ def test_why_a_row_is_skipped(tmp_path, row, reason):
 def test_a_quote_that_is_never_closed(tmp_path):
     before, skip = read_table(tmp_path, 'id,text\n1,before\n2,"open\n3,swallowed\n')
     assert before.text == "before"
-    assert (skip.place, skip.reason) == (f"{tmp_path}/a.csv:3", "not CSV")
-    assert "never closed" in skip.detail
+    assert (skip.place, skip.reason, skip.line) == (f"{tmp_path}/a.csv", "corrupt", None)
+    assert skip.detail.startswith("line 3: a quote is never closed: 2 lines are lost")
 
 
 def test_a_bad_header(tmp_path):

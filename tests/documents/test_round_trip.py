@@ -211,6 +211,12 @@ def texts_of(ending, pieces, limit):
     return found
 
 
+def line_of(item):
+    """The line of an item, also of damage, whose detail begins with it."""
+    found = re.match(r"line ([0-9]+): ", getattr(item, "detail", ""))
+    return int(found[1]) if found else item.line
+
+
 @settings(max_examples=400)
 @given(st.sampled_from([".jsonl", ".csv", ".csv"]), st.data(), CHUNKS, st.booleans())
 def test_bad_records_are_skipped_alone_and_stay_as_they_are(tmp_path_factory, ending, data, chunk, damaged):
@@ -232,10 +238,10 @@ def test_bad_records_are_skipped_alone_and_stay_as_they_are(tmp_path_factory, en
         copied = copy(path, removed, layout)
     if ending == ".csv" or all(isinstance(item, Document) or item.line for item in found):  # or it is no text
         assert documents == texts_of(ending, pieces, limit)
-        if lines := [item.line for item in found if item.line]:  # every other record is skipped
+        if lines := [line_of(item) for item in found]:  # every other record is skipped
             blank = "\r\n" if ending == ".csv" else None
             filled = [number for number, piece in enumerate(pieces, 1) if piece.strip(blank)]
-            assert lines == filled[ending == ".csv" :]
+            assert lines in (filled[ending == ".csv" :], [None])
     stay = "".join(piece for number, piece in enumerate(pieces, 1) if number not in removed)
     assert copied == mark + stay.encode("utf-8", "surrogateescape")
 
@@ -287,7 +293,7 @@ def test_arrays_that_are_not_quite_json(tmp_path):
         assert copy(write(tmp_path / "a.json", content), [1]).decode() == copied
     for content, said in [
         ('[{"text": "a"}', "the array does not end"),
-        ('[{"text": "a"}] x', "there is more text after the end of the array"),
+        ('[{"text": "a"}] x', "the array ends before it: 1 characters are lost"),
         ('[{"text": "a"}, {"text": "%s"}]' % ("x" * 99), "longer than 50 bytes"),
     ]:
         with pytest.raises(SimsqlError, match=f"a.json cannot be copied: {said}"):

@@ -119,6 +119,7 @@ class FileSource(Source):
         if rules.keep_under:
             protected = self._by_file(lambda path, _: rules.protects(path), None).astype(bool)
             if not protected.any():
+                self.reader.skips.check_read()  # an archive that is damaged
                 raise SimsqlError(
                     f"no document that was read is below {name_paths(rules.keep_under)}: name a folder with"
                     " documents; that of --keep-under has to be among the paths to read, too"

@@ -5,7 +5,16 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
-from simsql.documents.decoding import UNDECODABLE, RecordBytes, Stream, UnfitError, too_long, undecodable
+from simsql.documents.decoding import (
+    CORRUPT,
+    UNDECODABLE,
+    RecordBytes,
+    Stream,
+    UnfitError,
+    cut_off,
+    too_long,
+    undecodable,
+)
 from simsql.documents.document import Document, Found, Layout, Skip, printable
 from simsql.documents.formats import Format, Target, leave_out
 from simsql.documents.output_formats import DELIMITERS
@@ -22,6 +31,7 @@ from simsql.documents.records import (
 
 _PIECE = 1 << 16  # bytes of a line that are read at once
 _LINE_ENDS = (b"\n", b"\r")
+_OPEN = "a quote is never closed"
 
 
 class Table(Format):
@@ -44,7 +54,7 @@ class Table(Format):
         if header is None:
             raise UnfitError("empty", "no header row: the first row of a CSV file must name its columns")
         if isinstance(header, UnfitError):
-            raise header
+            raise UnfitError(header.reason, f"{header.detail}; without the header, no row can be read")
         text_column = find_text_column(header, layout.text_field, "header")
         id_column = find_column(header, layout.id_field, "--id-field")
         value_columns = [find_column(header, field, VALUE_OPTIONS) for field in layout.value_fields]
@@ -52,7 +62,7 @@ class Table(Format):
         def parse(row: list[str]) -> Record | None:
             if not row:
                 return None
-            _check_width(row, len(header))
+            rows.check_width(row, len(header))
             text = row[text_column]
             check_filled(text)
             identity = "" if id_column is None else name_of(row[id_column])
@@ -86,14 +96,6 @@ class Table(Format):
             target.write(each)
 
 
-def _check_width(row: list[str], width: int) -> None:
-    # An unquoted delimiter cuts a text in two; empty fields at the end of a row do no harm.
-    if len(row) < width or any(row[width:]):
-        raise UnfitError(
-            "wrong number of fields", f"{len(row)} fields, but the header has {width}: check the quoting"
-        )
-
-
 class Rows:
     """The rows of a table. A row that is too long is never held in memory."""
 
@@ -106,7 +108,8 @@ class Rows:
     ) -> None:
         # One limit for the whole process, 128 KB unless raised: documents are longer than that.
         csv.field_size_limit(sys.maxsize)
-        self._number = 0  # of the last line that was read, starting at 1
+        self._number = self._first = 0  # of the last line that was read, starting at 1, and of that of its row
+        self._has_end = True
         self._data = data
         self._lines = take(_iter_lines(data, limit))
         self._delimiter = delimiter
@@ -117,48 +120,81 @@ class Rows:
         """Yield rows, or errors, with the numbers of the lines where they begin. Blank lines are empty rows."""
         row: list[str] | UnfitError
         while True:
-            number = self._number + 1
+            number = self._first = self._number + 1
             self._left = self._limit
             try:
                 row = next(self._rows)
             except StopIteration:
                 return
             except csv.Error as error:
-                message = str(error).replace("unexpected end of data", "a quote is never closed")
-                row = UnfitError("not CSV", f"{printable(message)}: check the quoting")
+                is_open = "unexpected end" in str(error)
+                row = self._unfit("not CSV", _OPEN if is_open else printable(str(error)), is_open=is_open)
             except UnfitError as unfit:
                 self._rows = csv.reader(self._iterate(), delimiter=self._delimiter, strict=True)
                 row = unfit
             else:
                 damaged = next((place for place, field in enumerate(row, 1) if UNDECODABLE in field), 0)
-                row = undecodable(self._data.encoding, f"field {damaged}") if damaged else row
+                if damaged and row[-1].endswith(UNDECODABLE) and not self._has_end:
+                    row = cut_off("a character")
+                elif damaged:
+                    row = undecodable(self._data.encoding, f"field {damaged}{self._of_lines()}")
             yield number, row
             del row  # which may be long
+
+    def check_width(self, row: list[str], width: int) -> None:
+        """Raise UnfitError if the last row has a wrong number of fields.
+
+        An unquoted delimiter cuts a text in two; empty fields at the end of a row do no harm.
+        """
+        if len(row) < width or any(row[width:]):
+            if len(row) < width and not self._has_end and self._first == self._number:
+                raise cut_off("a row")
+            raise self._unfit("wrong number of fields", f"{len(row)} fields, but the header has {width}")
+
+    def _unfit(self, reason: str, what: str, *, is_open: bool = False) -> UnfitError:
+        """Return the error of the last row: damage if it never ends, or has several lines because of a quote."""
+        lines = self._number - self._first + 1
+        if lines == 1 and not is_open:
+            return UnfitError(reason, f"{what}: check the quoting")
+        lost = "1 line is" if lines == 1 else f"{lines:,} lines are"
+        return UnfitError(CORRUPT, f"{what}: {lost} lost; check the quoting")
 
     def _iterate(self) -> Iterator[str]:
         """Yield lines for the csv module. Raise UnfitError at the end of a row that is too long."""
         for line in self._lines:
             before = self._left
             self._number += 1
+            self._has_end = line.endswith(_LINE_ENDS)
             self._left -= len(line)
             # The end of a line does not count where the row ends with it.
             if self._left < 0 and self._left < len(line.rstrip(b"\r\n")) - len(line):
                 # A row that did not end with the line before goes on within quotes.
-                self._pass_over(line, IN_QUOTES if before < self._limit else BEFORE_FIELD)
-                raise too_long(self._limit)
+                state = self._pass_over(line, IN_QUOTES if before < self._limit else BEFORE_FIELD)
+                raise self._end_of_long_row(state)
             yield self._data.decode(line)
             del line
 
-    def _pass_over(self, line: bytes, state: int) -> None:
-        """Skip to the end of a row, given the beginning of a line and the state of the row there."""
+    def _end_of_long_row(self, state: int) -> UnfitError:
+        """Return the error of a row that is too long, which ends in a state: with one of these, it is damage."""
+        reason, detail = too_long(self._limit).args
+        if state == IN_QUOTES:
+            return self._unfit(reason, _OPEN, is_open=True)
+        return self._unfit(reason, detail) if state == _REFUSED else UnfitError(reason, detail + self._of_lines())
+
+    def _of_lines(self) -> str:
+        return f" (lines {self._first:,} to {self._number:,})" if self._first < self._number else ""
+
+    def _pass_over(self, line: bytes, state: int) -> int:
+        """Skip to the end of a row, given the beginning of a line and the state there. Return that at the end."""
         while line:
             # Maybe a part of a line, which ends within a character: what tells the state is ASCII.
             state = pass_over_fields(line.decode("latin-1"), self._delimiter, state)
             has_end = line.endswith(_LINE_ENDS)
             if has_end and state != IN_QUOTES:
-                return
+                break
             line = next(self._lines, b"")
             self._number += has_end and line != b""
+        return state
 
 
 def _iter_lines(data: RecordBytes, limit: int) -> Iterator[bytes]:

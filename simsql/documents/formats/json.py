@@ -7,7 +7,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from simsql.documents.decoding import SAMPLE, RecordBytes, Stream, UnfitError, check_start, too_long
+from simsql.documents.decoding import (
+    CORRUPT,
+    SAMPLE,
+    RecordBytes,
+    Stream,
+    UnfitError,
+    check_start,
+    cut_off,
+    too_long,
+)
 from simsql.documents.document import Document, Found, Layout, Skip
 from simsql.documents.formats import ByContent, Format, Target, leave_out
 from simsql.documents.formats.lines import Lines
@@ -31,12 +40,12 @@ class JsonLines(Lines):
 
     endings = (".jsonl", ".ndjson")
 
-    def parse(self, layout: Layout, line: str) -> Record | None:
+    def parse(self, layout: Layout, line: str, *, has_end: bool = True) -> Record | None:
         """Return the fields of the JSON object in a line."""
         if not line or line.isspace():
             return None
         try:
-            record = _parse_object(line)
+            record = _parse_object(line, has_end=has_end)
             text = _text_of(record, layout)
             values = [name_of(record.get(field)) for field in layout.value_fields]
             return name_of(record.get(layout.id_field)), text, values
@@ -54,7 +63,7 @@ class JsonArray(Format):
         """Yield the text field of each object."""
         data = RecordBytes(stream, layout.encoding)
         elements = enumerate(_elements(data, layout.max_document), 1)
-        return read_each(elements, found, partial(self._parse, layout))
+        return read_each(elements, found, partial(self._parse, layout), "element")
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
         """Copy all other elements. Their values stay, and the white space between them does not."""
@@ -129,12 +138,15 @@ def is_array(start: str) -> bool | None:
     return match and match[1] is not None
 
 
-def _parse_object(line: str) -> dict[str, Any]:
+def _parse_object(line: str, *, has_end: bool) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         # The error's own column starts anew behind the line end, where a line that is cut short fails.
         column = min(error.pos, len(line.rstrip())) + 1
+        is_open = column > len(line.rstrip()) or not line.endswith("}")
+        if is_open and not has_end and line.lstrip().startswith("{") and not error.msg.startswith("Extra data"):
+            raise cut_off("a record") from None
         raise UnfitError("not JSON", f"column {column}: {error.msg}{_advice(line)}") from None
     except ValueError as error:  # Python's limit on the digits of an integer
         raise UnfitError("not JSON", f"a number is too long: {error}") from None
@@ -197,10 +209,11 @@ def _elements(data: RecordBytes, limit: int) -> Iterator[str | UnfitError]:
         parts.clear()
         size = 0
         if end == "]":
-            if any(piece.strip() for piece, _ in pieces):
-                yield UnfitError("not JSON", "there is more text after the end of the array")
+            if lost := sum(len(piece.strip()) for piece, _ in pieces):
+                yield UnfitError(CORRUPT, f"the array ends before it: {lost:,} characters are lost")
             return
-    yield UnfitError("not JSON", "the array does not end: the file is cut off, or a bracket is missing")
+    more = f"{size:,} characters are lost, and all behind them"
+    yield UnfitError(CORRUPT, f"the array does not end: the file is cut off, or a bracket is missing: {more}")
 
 
 def _cut_array(chunks: Iterable[str]) -> Iterator[tuple[str, str]]:

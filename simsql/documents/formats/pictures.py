@@ -98,7 +98,7 @@ def _decode(data: bytes) -> Iterator[tuple["Image", tuple[int, int]]]:
         except Image.DecompressionBombError:  # by far
             raise _too_large() from None
         except Exception as error:  # which is not documented
-            raise UnfitError("corrupt", f"the picture is damaged or truncated: {error}") from None
+            raise UnfitError("damaged picture", f"the picture is damaged or truncated: {error}") from None
 
 
 def _check_frames(image: "Image") -> None:
