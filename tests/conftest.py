@@ -21,6 +21,7 @@ from servers import Program, Server, find_programs, run_server
 from sqlalchemy import URL, Engine, make_url
 
 from simsql.database.connect import open_engine
+from simsql.database.install import install_schema
 from simsql.errors import SimsqlError
 from simsql.server.binaries import bundled_programs
 
@@ -267,6 +268,15 @@ def examine(tally: Tally) -> Examine:
 def empty_database(server: Server) -> Iterator[Engine]:
     """An engine for a new database without simsql."""
     with server.new_database(template="template0") as url, _engine(_in_full(url)) as engine:
+        yield engine
+
+
+@pytest.fixture
+def ascii_database(server: Server) -> Iterator[Engine]:
+    """An engine for a new database that does not know the encoding of its texts, with simsql installed."""
+    template = "template0 ENCODING 'SQL_ASCII' LOCALE 'C'"
+    with server.new_database(template=template) as url, _engine(_in_full(url)) as engine:
+        install_schema(engine)
         yield engine
 
 

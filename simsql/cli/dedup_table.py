@@ -11,15 +11,16 @@ from sqlalchemy.exc import ProgrammingError
 from simsql.cli._app import command
 from simsql.cli._database import Working
 from simsql.cli._explanation import print_explained_pair
-from simsql.cli._options import Deciding, NewRecipeName, TableName, Workers, option, path_option
+from simsql.cli._options import Deciding, Html, NewRecipeName, TableName, Workers, option, path_option
 from simsql.cli._recipes import parse_recipe
-from simsql.cli._terminal import print_summary
+from simsql.cli._terminal import print_skips, print_summary
 from simsql.database.binds import begin
 from simsql.database.query import RowQuery
-from simsql.database.search_index import SearchIndex, compared_column
+from simsql.database.search_index import SearchIndex, compared_texts
+from simsql.database.sources import TextColumns
 from simsql.dedup.sinks.table import TableSink
 from simsql.dedup.sources.rows import RowSource
-from simsql.dedup.sources.table import TableOptions
+from simsql.dedup.sources.table import TableOptions, main_text
 from simsql.dedup.table_job import dedup_table
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
@@ -30,7 +31,9 @@ from simsql.processes import usable_cores
 def dedup_table_command(
     *,
     table: TableName,
-    text_column: Annotated[str | None, option("--text-column", "; by default the source of the index")] = None,
+    text_column: Annotated[
+        list[str] | None, option("--text-column", "; by default the source of the index; may be repeated")
+    ] = None,
     into: Annotated[str | None, option("--into", ": the key of each row, and that of the row to keep")] = None,
     replace: Annotated[
         bool, option("--replace", ": the table of --into, if this command has created it before")
@@ -38,6 +41,7 @@ def dedup_table_command(
     scope_column: Annotated[list[str] | None, option("--scope-column")] = None,
     all_scopes: Annotated[bool, option("--all-scopes")] = False,
     where: Annotated[str | None, option("--where", ", such as \"lang = 'en'\"")] = None,
+    html: Annotated[Html, option("--html", "; the columns hold such pages")] = Html.SOURCE,
     deciding: Deciding,
     recipe: NewRecipeName = None,
     workers: Workers = None,
@@ -55,7 +59,7 @@ def dedup_table_command(
     """
     options = TableOptions(
         table,
-        text_column or "",
+        dict.fromkeys(text_column or ()),
         into,
         scope_columns=tuple(scope_column or ()),
         where=where,
@@ -71,23 +75,27 @@ def dedup_table_command(
         options.outputs().refuse(Path(recipe))
     stages = run.stages()
     with run.open() as engine:
-        if text_column is None:
-            options = replaced(options, text_column=_column_of_index(engine, table))
+        if not options.texts:
+            options = replaced(options, texts=_texts_of_index(engine, table))
+        if html is Html.MAIN:
+            options = replaced(options, texts=dict.fromkeys(options.texts, main_text))
         source, sink, explanation = dedup_table(engine, options, stages)
     if explanation:
         print_explained_pair(None, explanation)
         return
+    print_skips(source.skips, run.console)
     print(f"{options.into}: {sink.decided:,} rows")
     print_summary(_counts(source, sink), stages, run.console)
     if remark := sink.kinds.remark():
         run.remark(remark)
 
 
-def _column_of_index(engine: Engine, table: str) -> str:
+def _texts_of_index(engine: Engine, table: str) -> TextColumns:
+    """Return the source of the index, and the function that makes texts of its values, if it has one."""
     try:
         with begin(engine) as connection:
             index, query = SearchIndex(connection, table), RowQuery(text="", similarity=0)
-            return compared_column(index, connection, query, None) or ""
+            return compared_texts(index, connection, query)
     except ProgrammingError as error:  # no index, which this command does not need
         raise UsageError("no index names the column of the texts: name it with --text-column") from error
 

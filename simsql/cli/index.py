@@ -35,11 +35,12 @@ from simsql.database import (
     set_default_index,
 )
 from simsql.database.index import Finding, verify
+from simsql.database.index_spec import split_recipe
 from simsql.database.install import Status
 from simsql.documents import printable
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import DEFAULT_RECIPE
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.hamming import Design
 from simsql.processes import usable_cores
 
@@ -102,7 +103,7 @@ def create_command(
     if blocks is None and (lead, inner_blocks) != (1, 0):
         raise UsageError("--lead and --inner-blocks need --blocks: add it, or leave them out")
     design = None if blocks is None else Design(blocks, lead, inner_blocks)
-    made_by = parse_recipe(recipe) or DEFAULT_RECIPE
+    made_by = _parse_recipe(recipe) or DEFAULT_RECIPE
     with run.open() as engine, run.stages().shares("index", shown=concurrently) as report:
         create_index(
             engine,
@@ -118,6 +119,13 @@ def create_command(
             report=report,
         )
     print(f"simhash index on {printable(table)}({printable(column)}): ready")
+
+
+def _parse_recipe(name: str | None) -> Recipe | str | None:
+    """Return the recipe of an index, such as `words12-log-1 of simsql.visible_text` for columns of HTML."""
+    of_texts, function = split_recipe(name)
+    recipe = parse_recipe(of_texts)
+    return recipe if recipe is None or function is None else f"{recipe.id} of {function}"
 
 
 @command("list", group)
@@ -226,7 +234,7 @@ def alter_command(
     if not (recipe or source):
         raise UsageError("say what the fingerprints are: --recipe, --source or both")
     with connecting.open() as engine:
-        alter_index(engine, table, column, recipe=parse_recipe(recipe), sources=parse_sources(source))
+        alter_index(engine, table, column, recipe=_parse_recipe(recipe), sources=parse_sources(source))
     print(f"simhash index on {printable(table)}: altered")
 
 

@@ -77,7 +77,8 @@ class _Rows:
 
     table: IndexedTable
     text_column: Annotated[
-        str | None, option("--text-column", ", to compare them; by default the source of the index")
+        list[str] | None,
+        option("--text-column", ", to compare them; by default the source of the index; may be repeated"),
     ] = None
     sketch_column: SketchColumn = None
     column: IndexedColumn = None
@@ -158,7 +159,7 @@ def _search(
 ) -> None:
     """Print the rows that a search finds, or explain what decided about one of them."""
     given = parse_recipe(rows.recipe)
-    columns = {"text_column": rows.text_column, "sketch_column": rows.sketch_column}
+    columns: dict[str, Any] = {"text_column": rows.text_column, "sketch_column": rows.sketch_column}
     with run.open() as engine, _snapshot(engine) as connection, run.remark_on_warnings():
         index = SearchIndex(connection, rows.table, rows.column, recipe=given)
         if query.text is None and given:

@@ -1,5 +1,6 @@
 """Explain why a search finds a row of an indexed table, or does not."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,8 @@ from sqlalchemy import Connection, text
 from simsql.database.bigint import encode_scope, from_bigint
 from simsql.database.primary_keys import NO_KEY
 from simsql.database.query import RowQuery
-from simsql.database.search_index import SearchIndex, compared_column
+from simsql.database.search_index import SearchIndex, compared_texts, text_of_row
 from simsql.database.similar import SimilarOptions
-from simsql.database.sketches import check_compared_columns
 from simsql.database.transfer import raw_connection
 from simsql.errors import UsageError
 from simsql.fingerprint import estimate_similarity, show_similarity, similarities, sketch, sketch_distance
@@ -51,7 +51,7 @@ def explain_row(
     column: str | None,
     key: str,
     query: RowQuery,
-    text_column: str | None = None,
+    text_column: str | Sequence[str] | None = None,
     sketch_column: str | None = None,
     similar: SimilarOptions | None = None,
 ) -> ExplainedRow:
@@ -66,8 +66,7 @@ def explain_row(
     parameters = {"table": table, "column": column, "scope": encode_scope(query.scope)}
     target = connection.execute(_TARGET, parameters).one()
     index = SearchIndex(connection, table, target.column_name, scope=query.scope, recipe=query.recipe)
-    text_column = compared_column(index, connection, query, text_column)
-    check_compared_columns(connection, table, text_column, sketch_column)
+    compared = compared_texts(index, connection, query, text_column, sketch_column)
     wanted: Any = query.fingerprint if query.text is None else index.fingerprint(query.text)
     if similar is None or query.text is None:
         matches = {match.fingerprint for match in index.near(wanted, query.distance)}
@@ -87,8 +86,7 @@ def explain_row(
         return ExplainedRow(key, False, None, None, None, reason)
     fingerprint = from_bigint(int(stored))
     distance = (fingerprint ^ wanted).bit_count()
-    own = None if text_column is None else document[text_column]
-    text = query.compared_text(text_column or "")
+    own, text = text_of_row(document, compared), query.compared_text(*compared)
     alike = None
     if query.similarity is not None:
         (alike,) = [None] if text is None else similarities(text, [own], index.recipe()).tolist()
@@ -106,7 +104,7 @@ def explain_row(
     elif similar is None and fingerprint not in matches:
         why = "the index has no key of the row: look for faults with simsql index verify"
     elif query.similarity is not None:
-        why = _compare(query.similarity, alike, estimate, text_column)
+        why = _compare(query.similarity, alike, estimate, " and ".join(compared))
         if why is None and fingerprint not in matches:
             made = index.query(query.text or "", **(similar or SimilarOptions()))
             expected = f"{made.expected_recall:.2f}" if made else "none"
@@ -120,7 +118,7 @@ def explain_row(
     return ExplainedRow(key, why is None, distance, estimate, alike, why or found)
 
 
-def _compare(wanted: float, found: float | None, estimate: float | None, column: str | None) -> str | None:
+def _compare(wanted: float, found: float | None, estimate: float | None, column: str) -> str | None:
     """Return why a row is not similar enough; None if it is."""
     limit = sketch_distance(wanted)
     if found is None:

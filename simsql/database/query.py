@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypedDict
 
 from simsql.arrays.checks import FINGERPRINT_BITS, share, whole_number
 from simsql.database.bigint import Scope
-from simsql.database.sources import Sources
+from simsql.database.sources import Sources, join_texts
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, sketch
 
@@ -88,9 +88,9 @@ class RowQuery(Query):
         if self.text is None:
             raise UsageError("similarity= compares texts, and there is no text: pass text=")
 
-    def compared_text(self, source: str) -> str | None:
-        """Return the text that those of rows in this source are compared with."""
-        return self.text.get(source) if isinstance(self.text, Mapping) else self.text
+    def compared_text(self, *sources: str) -> str | None:
+        """Return the text that those of rows in these sources, joined, are compared with."""
+        return join_texts(map(self.text.get, sources)) if isinstance(self.text, Mapping) else self.text
 
     def sketch(self, source: str) -> int | None:
         """Return the sketch of the compared text; None for a text without words."""

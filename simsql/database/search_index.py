@@ -1,6 +1,6 @@
 """SearchIndex: search a simhash index, list its pairs and clusters, and maintain it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -42,7 +42,15 @@ from simsql.database.results import (
 )
 from simsql.database.similar import SIMILARITY, SimilarOptions, SimilarQuery, queries_for_text, similar_texts
 from simsql.database.sketches import check_compared_columns
-from simsql.database.sources import Extract, Sources, extract_name, fingerprint_text, text_of
+from simsql.database.sources import (
+    Extract,
+    Sources,
+    TextColumns,
+    extract_name,
+    fingerprint_text,
+    join_texts,
+    text_of,
+)
 from simsql.database.transfer import sqlalchemy_errors
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, compares_features, sketch, sketch_distance
@@ -208,17 +216,18 @@ class SearchIndex:
         fingerprint: OneFingerprint | NotGiven = NOT_GIVEN,
         distance: int | None = None,
         *,
-        text_column: str | None = None,
+        text_column: str | Sequence[str] | None = None,
         sketch_column: str | None = None,
         **options: Unpack[RowOptions],
     ) -> list[MatchingRow]:
         """Return the rows whose fingerprint is within the distance, nearest first.
 
         With `similarity`, between 0 and 1, return only rows whose text in `text_column` is at least that similar
-        to `text`, as `similar` compares them. Omit the column if the index has one source. If the table
-        has the sketches of these texts, name their column as `sketch_column`: PostgreSQL then reads no text whose
-        sketch is too different. A row without a sketch is compared. Of the rows that are just as similar as asked,
-        this misses one in 400 or fewer, and all whose text has changed since their sketch was made.
+        to `text`, as `similar` compares them. The texts of several columns are joined in their order, each on
+        lines of its own. Omit the column if the index has one source. If the table has the sketches of these
+        texts, name their column as `sketch_column`: PostgreSQL then reads no text whose sketch is too different.
+        A row without a sketch is compared. Of the rows that are just as similar as asked, this misses one in 400
+        or fewer, and all whose text has changed since their sketch was made.
 
         Raises UsageError for a similarity out of range or without a text and its column, for a column of another
         type, and if these sketches cannot be compared with those of `simsql.sketch`; TypeError for a similarity
@@ -230,17 +239,16 @@ class SearchIndex:
         with begin(self._bind) as connection:
             index = self._index_of_text(connection, query)
             arguments = self._parameters(query, index)
-            compared = None
+            compared: TextColumns = {}
             if index is not None and query.similarity is not None:
-                compared, extract = self._compared(connection, index, query.text, text_column, sketch_column)
-                wanted = query.compared_text(compared)
+                compared = self._compared(connection, index, query.text, text_column, sketch_column)
+                wanted = query.compared_text(*compared)
                 arguments |= _sketch_arguments(sketch_column, wanted, query.similarity, index.recipe)
             found = _matching_rows(connection.execute(_NEAR_ROWS, arguments))
-        if index is None or query.similarity is None or compared is None:
+        if index is None or query.similarity is None:
             return found
         return [
-            match
-            for _, match in sorted(_similar_rows(found, wanted, compared, extract, query.similarity, index.recipe))
+            match for _, match in sorted(_similar_rows(found, wanted, compared, query.similarity, index.recipe))
         ]
 
     def claim(
@@ -276,7 +284,7 @@ class SearchIndex:
         *,
         recall: float | None = None,
         limit: int | None = None,
-        text_column: str | None = None,
+        text_column: str | Sequence[str] | None = None,
         sketch_column: str | None = None,
         scope: Scope | None = None,
     ) -> list[MatchingRow]:
@@ -289,7 +297,8 @@ class SearchIndex:
         limits, of which RecallWarning tells. `near` finds every fingerprint within a distance, whatever the texts.
 
         Texts are compared as `simsql.similarity` does it, or by the Jaccard index of their features if the recipe
-        has characters or trigrams, as for titles. They are in the single source of the index, or in `text_column`.
+        has characters or trigrams, as for titles. They are in the single source of the index, or in `text_column`,
+        of which there may be several.
         With `sketch_column`, PostgreSQL reads only those whose sketch is near enough: see `near_rows`. `limit`
         keeps the most similar rows.
 
@@ -299,9 +308,9 @@ class SearchIndex:
         limit = most_rows(limit)
         with begin(self._bind) as connection:
             index = self._describe(connection)
-            compared, extract = self._compared(connection, index, text, text_column, sketch_column)
+            compared = self._compared(connection, index, text, text_column, sketch_column)
             query = self._query(index, text, similarity=similarity, recall=recall)
-            wanted = text.get(compared) if isinstance(text, Mapping) else text
+            wanted = RowQuery(text=text, similarity=similarity).compared_text(*compared)
             if query is None or wanted is None:
                 return []
             arguments = {
@@ -312,7 +321,7 @@ class SearchIndex:
                 **_sketch_arguments(sketch_column, wanted, similarity, index.recipe),
             }
             found = _matching_rows(connection.execute(_SIMILAR_ROWS, arguments))
-        alike = _similar_rows(found, wanted, compared, extract, similarity, index.recipe)
+        alike = _similar_rows(found, wanted, compared, similarity, index.recipe)
         return [match for _, match in alike[:limit]]
 
     def near_many(
@@ -546,16 +555,23 @@ class SearchIndex:
         connection: Connection,
         index: _Described,
         text: Text | None,
-        text_column: str | None,
+        text_column: str | Sequence[str] | None,
         sketch_column: str | None,
-    ) -> tuple[str, Extract | None]:
-        """Return the column whose texts a search compares, and the function that makes texts of its values."""
-        compared = _compared_column(index, self._table, text, text_column)
-        extract = None
-        if index.sources is not None and compared in index.sources.names:
-            extract = agreed_extract(index.recipe_id, self._extract, f"{self._table}({index.column})")
-        check_compared_columns(connection, self._table, None if extract else text_column, sketch_column)
-        return compared, extract
+    ) -> TextColumns:
+        """Return the columns whose texts a search compares, with the functions that make texts of their values."""
+        given = [text_column] if isinstance(text_column, str) else text_column
+        columns = given or _source_compared(index, self._table)
+        if isinstance(text, Mapping) and (missing := [column for column in columns if column not in text]):
+            raise UsageError(f"text= has no text to compare with the column {missing[0]}: pass it as one str")
+        if len(columns) > 1 and sketch_column is not None:
+            raise UsageError(f"a sketch is of one text, not of {', '.join(columns)}: omit sketch_column")
+        compared: dict[str, Extract | None] = dict.fromkeys(columns)
+        for column in columns:
+            if index.sources is not None and column in index.sources.names:
+                compared[column] = agreed_extract(index.recipe_id, self._extract, f"{self._table}({index.column})")
+        plain = [column for column in given or () if compared[column] is None]
+        check_compared_columns(connection, self._table, plain, sketch_column)
+        return compared
 
     def _query(self, index: "_Described", text: Text, **options: Unpack[SimilarOptions]) -> SimilarQuery | None:
         where = f"{self._table}({index.column})"
@@ -576,28 +592,28 @@ class SearchIndex:
         )
 
 
-def compared_column(index: SearchIndex, connection: Connection, query: RowQuery, given: str | None) -> str | None:
-    """Return the column whose texts a search compares: the given one or, by default, the source of the index.
-
-    Raises UsageError if a function makes texts of its values.
-    """
+def compared_texts(
+    index: SearchIndex,
+    connection: Connection,
+    query: RowQuery,
+    text_column: str | Sequence[str] | None = None,
+    sketch_column: str | None = None,
+) -> TextColumns:
+    """Return the columns whose texts a search compares: the given ones or, by default, the source of the index."""
     if query.similarity is None:
-        return given
+        return {}
     described = index._describe(connection, query.recipe)
-    column, extract = index._compared(connection, described, query.text, given, None)
-    if extract is not None:
-        raise UsageError(
-            f"{column} of {index._table} has values of which a function makes texts: name another column"
-        )
-    return column
+    return index._compared(connection, described, query.text, text_column, sketch_column)
 
 
-def _compared_column(index: _Described, table: str, text: Text | None, given: str | None) -> str:
+def text_of_row(row: Mapping[str, Any], compared: TextColumns) -> str | None:
+    """Return the text of a row that a search compares."""
+    return join_texts(text_of(row[column], extract) for column, extract in compared.items())
+
+
+def _source_compared(index: _Described, table: str) -> Sequence[str]:
     advice = "name the column of the texts (text_column, --text-column)"
-    column = given or compared_source(index.sources, f"{table}({index.column})", advice).names[0]
-    if isinstance(text, Mapping) and column not in text:
-        raise UsageError(f"text= has no text to compare with the column {column}: pass it as one str")
-    return column
+    return compared_source(index.sources, f"{table}({index.column})", advice).names
 
 
 def _sketch_arguments(
@@ -617,12 +633,12 @@ def _matching_rows(rows: Iterable[Any]) -> list[MatchingRow]:
 
 
 def _similar_rows(
-    found: list[MatchingRow], text: str | None, column: str, extract: Extract | None, least: float, recipe: Recipe
+    found: list[MatchingRow], text: str | None, compared: TextColumns, least: float, recipe: Recipe
 ) -> list[tuple[int, MatchingRow]]:
     """Return the rows that are similar enough, most similar first, each with its place."""
     if text is None:
         return []
-    texts = [text_of(match.row[column], extract) for match in found]
+    texts = [text_of_row(match.row, compared) for match in found]
     alike = similar_texts(text, texts, recipe, least)
     return [(place, found[place]._replace(similarity=value)) for place, value in alike]
 

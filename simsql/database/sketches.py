@@ -11,6 +11,7 @@ default has to write a comment wherever it creates a column.
 """
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sqlalchemy import Connection, text
@@ -61,10 +62,10 @@ def existing_column(connection: Connection, table: str, column: str) -> FoundCol
 
 
 def check_compared_columns(
-    connection: Connection, table: str, text_column: str | None, sketch_column: str | None
+    connection: Connection, table: str, text_columns: Iterable[str], sketch_column: str | None
 ) -> None:
     """Raise UsageError unless these columns hold texts and their sketches; None is no column."""
-    if text_column is not None:
+    for text_column in text_columns:
         found = existing_column(connection, table, text_column)
         if not found.holds_texts:
             raise UsageError(

@@ -18,6 +18,9 @@ from simsql.fingerprint import (
 Extract: TypeAlias = Callable[[Any], str | None]
 """A function of the application that returns the text of the value of a source, such as HTML or JSON."""
 
+TextColumns: TypeAlias = Mapping[str, Extract | None]
+"""The columns whose texts are compared, joined in this order, with what makes texts of their values."""
+
 
 def extract_name(extract: Extract) -> str:
     """Return the name by which an index knows a function; UsageError unless other processes can import it."""
@@ -43,6 +46,12 @@ def text_of(value: Any, extract: Extract | None) -> Any:
     if not isinstance(text, str | None):
         raise TypeError(f"{extract_name(extract)} must return a str or None, not {type(text).__name__}")
     return text
+
+
+def join_texts(texts: Iterable[str | None]) -> str | None:
+    """Return texts as one, each on lines of its own, as `concat_ws` does; None if all are null."""
+    present = [text for text in texts if text is not None]
+    return "\n".join(present) if present else None
 
 
 @dataclass(frozen=True)

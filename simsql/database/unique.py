@@ -165,7 +165,7 @@ def load_unique(
     with sqlalchemy_errors(), engine.connect() as connection:
         with connection.begin():
             target = find_loaded_columns(connection, table, column, sketch_column)
-            check_compared_columns(connection, table, text_column, None)
+            check_compared_columns(connection, table, [text_column], None)
             existing_column(connection, table, id_column)
         target.weights({text_column: 1})
         if not target.indexed:

@@ -154,6 +154,34 @@ def test_the_index_names_the_text_column(articles, database_url):
     assert run(*search, "--explain", "a", "b").done().lines == explained
 
 
+def test_several_columns_are_compared_as_one_text(articles):
+    """The last one used to decide alone."""
+    connection, dedup = articles
+    connection.execute("ALTER TABLE article ADD title text DEFAULT 'Weekly'")
+    found = dedup("--text-column", "title", "--into", "decisions").done()
+    assert (found.lines, found.table["rows that could be dropped"]) == (["decisions: 6 rows"], "3")
+    dropped = connection.execute("SELECT slug FROM decisions WHERE drop ORDER BY 1").fetchall()
+    assert dropped == [("a",), ("c",), ("e",)]  # and neither d, nor e for b
+    explained = dedup("--text-column", "title", "--explain", "e", "f").done()
+    assert explained.lines[-1].startswith("together: ")
+
+
+def test_the_main_content_of_pages_is_compared(articles):
+    connection, dedup = articles
+    pages = {
+        "g": f"<title>News</title><nav>Home</nav><p>{FOX}</p>",
+        "h": f"<h1>News</h1>Home <b>{FOX.upper()}</b>",
+    }
+    connection.execute("DELETE FROM article")
+    for slug, page in pages.items():
+        connection.execute("INSERT INTO article VALUES (%s, %s)", [slug, page])
+    for options, dropped in (((), "0"), (["--html", "main"], "1")):
+        found = dedup("--into", "decisions", "--replace", *options).done()
+        assert found.table["rows that could be dropped"] == dropped
+    explained = dedup("--html", "main", "--explain", "g", "h").done()
+    assert "same words" in explained.lines[-1]
+
+
 def test_errors_of_postgresql(articles, database_url):
     _, dedup = articles
     dedup("--into", "missing.decisions").failed(2, 'PostgreSQL: schema "missing" does not exist')

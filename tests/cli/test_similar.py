@@ -6,7 +6,7 @@ import pytest
 from program import run
 from psycopg import errors
 
-from simsql import simhash, similarity, sketch
+from simsql import simhash, similarity, sketch, visible_text
 from simsql.database import to_bigint
 from simsql.fingerprint import KNOWN_RECIPES, show_similarity
 
@@ -85,6 +85,53 @@ def test_why_a_row_is_found_or_not(similar):
     unlikely = "not found: its fingerprint is an unlikely one for such a text: the search expects to find 0.94 of"
     assert explain("stale").startswith(unlikely)
     assert explain("stale").endswith("by another recipe, or the text has changed since")
+
+
+def test_the_texts_of_several_columns_are_joined(similar, connection, database_url):
+    connection.execute("ALTER TABLE article ADD head text, ADD rest text")
+    connection.execute(
+        r"UPDATE article SET head = substring(body FROM '^(?:\S+ ){9}');"
+        " UPDATE article SET rest = substr(body, coalesce(length(head), 0) + 1), head = nullif(head, '')"
+    )
+    columns = ["--text-column", "head", "--text-column", "rest"]
+    near = ["near", "article", "--distance", 20, "--database", database_url]
+    for search in (similar, lambda *more: run(*near, "--similarity", 0.6, *more)):
+        found = search("--text", TEXT, *columns).done().lines
+        assert found == search("--text", TEXT).done().lines != []
+        assert search("--text", TEXT, "--text-column", "head").done().lines == []
+        first, backwards = found[0], search("--text", TEXT, *columns[2:], *columns[:2]).done().lines[0]
+        assert json.loads(backwards)["similarity"] < json.loads(first)["similarity"] == 1
+        explained = search("--text", TEXT, *columns, "--explain", "edited").done().lines
+        assert explained == search("--text", TEXT, "--explain", "edited").done().lines
+        wrong = search("--text", TEXT, *columns, "--sketch-column", "sketch")
+        wrong.failed(2, "a sketch is of one text, not of head, rest: omit sketch_column")
+        search("--text", TEXT, *columns, "--text-column", "fp").failed(
+            2, "column fp of article is bigint, not text"
+        )
+
+
+def test_columns_of_html_have_a_recipe_with_a_function(database_url, connection, tmp_path):
+    """As `load`, `backfill`, `near`, `similar`, `dedup-table` and `index verify` have it."""
+    connection.execute("CREATE TABLE page (id text PRIMARY KEY, body text, fp bigint)")
+    given = ["--database", database_url]
+    recipe = "words12-log-1 of simsql.visible_text"
+    run("index", "create", "page", "fp", "--recipe", recipe, "--source", "body", *given).done()
+    html = f"<nav class=a><p>{TEXT[:300]}</p><!-- {TEXT} --><p>{TEXT[300:]}</p><script>no()</script></nav>"
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": "loaded", "text": html}))
+    run("load", "page", tmp_path / "a.jsonl", "--id-column", "id", "--text-column", "body", *given).done()
+    connection.execute(
+        "INSERT INTO page VALUES ('filled', %s), ('other', '<b>text</b>')", [html.replace("p>", "div>")]
+    )
+    assert run("backfill", "page", *given).done().lines == ["Fingerprinted 2 rows"]
+    plain = visible_text(html)
+    for search in (["similar"], ["near", "--similarity", 0.9]):
+        rows = [json.loads(row) for row in run(*search, "page", "--text", plain, *given).done().lines]
+        assert sorted((row["row"]["id"], row["similarity"]) for row in rows) == [("filled", 1.0), ("loaded", 1.0)]
+        explained = run(*search, "page", "--text", plain, "--explain", "filled", *given).done().lines
+        assert "similarity 1.00 is at least" in explained[-1]
+    assert run("index", "verify", "page", "--texts", *given).done().lines == []
+    decided = run("dedup-table", "page", "--into", "decisions", *given).done().table
+    assert (decided["rows that could be dropped"], decided["identical"]) == ("1", "1")
 
 
 def test_titles_are_compared_by_their_trigrams(database_url, connection):

@@ -85,6 +85,6 @@ def test_repeated_ids_are_skipped(database):
 
 
 def test_its_rows_are_not_decided_about(database):
-    options = TableOptions("article", "body", "decisions")
+    options = TableOptions("article", {"body": None}, "decisions")
     with pytest.raises(UsageError, match="managed by Citus"), open_table(database, options):
         pass

@@ -5,6 +5,7 @@ import itertools
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from hashlib import sha256
 
 import pytest
 from corpus import make_texts
@@ -14,7 +15,7 @@ from psycopg import Connection, Error, errors
 from sqlalchemy import event, make_url
 from stages import Stages
 
-from simsql import Recipe, simhash
+from simsql import Recipe, simhash, visible_text
 from simsql.database import open_engine
 from simsql.decide.rules import Keep, Rules
 from simsql.dedup.sources.table import TableOptions
@@ -35,7 +36,8 @@ def dedup(database_url):
     def run(table="article", text_column="body", into="decisions", *, user="postgres", stages=None, **options):
         engines.append(open_engine(make_url(database_url).set(username=user)))
         rules = Rules(**{field.name: options.pop(field.name) for field in fields(Rules) if field.name in options})
-        chosen = TableOptions(table, text_column, into, rules=rules, **options)
+        texts = text_column if isinstance(text_column, dict) else {text_column: None}
+        chosen = TableOptions(table, texts, into, rules=rules, **options)
         return dedup_table(engines[-1], chosen, stages or Stages())
 
     yield run
@@ -175,6 +177,77 @@ def test_a_row_with_the_highest_value_is_kept(connection, dedup):
     with pytest.raises(Error, match="could not identify an ordering operator for type json"):
         dedup(keep_field="data", into="others", stages=unread)
     assert connection.execute("SELECT to_regclass('others')").fetchone() == (None,)
+
+
+# Several columns, and columns of HTML
+
+
+def split_texts(connection: Connection) -> None:
+    """Give the table the columns `title` and `rest`, of which `body` is made, and some nulls."""
+    connection.execute(
+        'ALTER TABLE article ADD title varchar(99), ADD rest text COLLATE "C";'
+        " UPDATE article SET title = nullif(left(body, 9), ''), rest = substr(body, 10) WHERE id % 5 > 0;"
+        " UPDATE article SET title = NULL, rest = body WHERE id % 5 = 0;"
+        r" UPDATE article SET body = CASE WHEN num_nulls(title, rest) < 2 THEN concat_ws(E'\n', title, rest) END"
+    )
+
+
+def test_decisions_about_several_columns_are_those_about_the_joined_texts(connection, dedup, tmp_path):
+    create_article(connection, TEXTS | {20_001: None, 20_002: "", 20_005: ""})
+    split_texts(connection)
+    pages = tmp_path / "one.html", tmp_path / "two.html"
+    one = dedup(report=pages[0])
+    two = dedup(text_column={"title": None, "rest": None}, into="joined", report=pages[1])
+    assert one.source.undecided() == two.source.undecided()
+    assert len(one.source.skips.by_reason) == 0 < two.sink.droppable
+    rows = [connection.execute(f"TABLE {name} ORDER BY id").fetchall() for name in ("decisions", "joined")]
+    assert rows[0] == rows[1]
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+    other = dedup(text_column={"rest": None, "title": None}, into="other")
+    assert other.sink.droppable != two.sink.droppable  # in another order
+    with pytest.raises(UsageError, match="column id of article is integer, not text"):
+        dedup(text_column={"title": None, "id": None}, into="no")
+
+
+def test_a_function_makes_texts_of_the_values(connection, dedup):
+    """Digests are of what is stored, so that the statement that deletes rows can compare them."""
+    create_article(
+        connection, {1: f"<p class=a>{ALIKE}</p>", 2: f"<div>{ALIKE}<!-- no --></div>", 3: "<br>", 4: None}
+    )
+    found = dedup(text_column={"body": visible_text})
+    assert (found.sink.decided, found.sink.droppable) == (2, 1)
+    (digest,) = connection.execute("SELECT text_digest FROM decisions WHERE id = 2").fetchone()
+    assert digest == sha256(f"<div>{ALIKE}<!-- no --></div>".encode()).digest()
+    assert found.source.undecided() == {"without a scope": 0, "without a text": 1, "without words": 1}
+
+
+# A database that does not know the encoding of its texts
+
+
+def test_a_text_that_is_not_utf8_is_counted_and_named(ascii_database, tmp_path):
+    with ascii_database.begin() as connection:
+        connection.exec_driver_sql('CREATE TABLE t (a text, "é" int, title text, body text, PRIMARY KEY (a, "é"))')
+        connection.exec_driver_sql(
+            r"INSERT INTO t VALUES ('x', 1, NULL, 'éa b c d e f g'), ('x', 2, 'É', 'A b C d E f g'),"
+            r" (E'\350', 3, NULL, 'éa b c d e f g'), ('x', 4, E'rivi\350re', 'text'), (E'y\351', 5, 'a', E'\377')"
+        )
+    page = tmp_path / "report.html"
+    options = TableOptions("t", {"title": None, "body": None}, "decisions", report=page)
+    found = dedup_table(ascii_database, options, Stages())
+    assert (found.sink.decided, found.source.undecided()["not utf-8"]) == (3, 2)
+    named = {skip.place: skip.detail for skip in found.source.skips.examples}
+    wrong = "is not utf-8: it is damaged or in another encoding"
+    assert named == {"row (x,4)": f"byte 5 of the text {wrong}", r"row (y\xe9,5)": f"byte 1 of the text {wrong}"}
+    assert r"\\xe8,3" in page.read_text()
+    for key, reason in (
+        (r"(\xe8,3)", "they have the same words"),
+        ("(x,4)", "(x,4) has a text that is not utf-8"),
+    ):
+        explain = TableOptions("t", {"title": None, "body": None}, explain=("(x,1)", key))
+        assert dedup_table(ascii_database, explain, Stages()).explanation.reason.startswith(reason)
+    with ascii_database.begin() as connection:
+        kept = connection.exec_driver_sql('SELECT "é", "kept_é" FROM decisions WHERE drop').fetchall()
+    assert len(kept) == 1
 
 
 # Some of the rows, and scopes
@@ -664,7 +737,10 @@ def test_a_database_without_simsql(empty_database):
     with empty_database.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE article (id int PRIMARY KEY, body text)")
         connection.exec_driver_sql("INSERT INTO article VALUES (1, 'some text'), (2, 'some text')")
-    assert dedup_table(empty_database, TableOptions("article", "body", "decisions"), Stages()).sink.droppable == 1
+    assert (
+        dedup_table(empty_database, TableOptions("article", {"body": None}, "decisions"), Stages()).sink.droppable
+        == 1
+    )
     with empty_database.begin() as connection:
         assert connection.exec_driver_sql("SELECT to_regnamespace('simsql')").scalar() is None
 
@@ -824,7 +900,7 @@ def test_a_view_that_takes_the_name_before_the_lock_is_not_read(database, bob):
             bob.execute(f"ALTER TABLE bob.article RENAME TO before; {VIEW}")
 
     with pytest.raises(SimsqlError, match=r"bob\.article was renamed or replaced just now: run it again"):
-        dedup_table(database, TableOptions("bob.article", "body", "decisions"), Stages())
+        dedup_table(database, TableOptions("bob.article", {"body": None}, "decisions"), Stages())
 
 
 def test_a_table_in_the_place_of_the_decisions_is_not_written(connection, dedup, bob):

@@ -41,7 +41,7 @@ _CREATE = (
     "CREATE TABLE {new} AS"
     " WITH decided AS MATERIALIZED ("
     "SELECT t.tableoid, t.ctid, {keys},"
-    " pg_catalog.sha256(pg_catalog.convert_to(t.{text}, 'UTF8')) AS text_digest"
+    " pg_catalog.sha256(pg_catalog.convert_to({text}, 'UTF8')) AS text_digest"
     " FROM {rows_of} AS t WHERE {guard} AND EXISTS (SELECT FROM {staged} AS v"
     " WHERE v.place OPERATOR(pg_catalog.=) t.ctid AND v.part OPERATOR(pg_catalog.=) t.tableoid))"
     " SELECT {keys}, {kept_keys}, v.distance, v.similarity, v.drop, {representative_keys}, v.kind, t.text_digest,"
@@ -151,6 +151,7 @@ class DecisionTable:
         created = self._execute(
             _CREATE,
             keys=source.key_columns("t"),
+            text=source.text_at("t"),
             kept_keys=source.key_columns("k", _KEPT),
             representative_keys=source.key_columns("s", _REPRESENTATIVE),
             no=sql.SQL("" if filled else "NO "),

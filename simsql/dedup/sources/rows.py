@@ -12,9 +12,12 @@ from simsql.decide.kinds import DIGESTS, digests_of
 from simsql.dedup.corpus import Corpus, Features, Names, concatenate
 from simsql.dedup.describe import digests_alone, features_of, without_tokens
 from simsql.dedup.sources.table import SourceTable, TableOptions
-from simsql.documents import Report, Stages
+from simsql.documents import Report, Skip, SkipCount, Stages, printable
 from simsql.documents.spool import TextSpool, TokenSpool
 from simsql.fingerprint import simhash_items_with_tokens
+
+_DAMAGED = "not utf-8"
+_NAMED = 10  # of such rows, as of files
 
 
 class Row(NamedTuple):
@@ -31,6 +34,10 @@ class RowSource:
     def __init__(self, table: SourceTable, options: TableOptions) -> None:
         self.table = table
         self.without_text = 0
+        self.skips = SkipCount()
+        """Of rows whose texts are not UTF-8, in a database that does not know their encoding."""
+        self._damaged: dict[int, str] = {}
+        """What is wrong with these texts, by place."""
         self._options = options
         self._asked = table.find(options.explain or ())
         self._labels: dict[int, str] = {}
@@ -49,6 +56,10 @@ class RowSource:
                 for row in rows:
                     numbers.extend((row.characters, *row.digests))
                 self._features.append(features)
+        if named := list(self._damaged)[:_NAMED]:
+            for place, _, label in self.table.labelled_texts(np.array(named, dtype=np.int64)):
+                self.skips.add(Skip(f"row {printable(label)}", _DAMAGED, self._damaged[place]))
+            self.skips.by_reason[_DAMAGED] = len(self._damaged)
         self.place = np.array(places, dtype=np.int64)
         """The place of each row."""
         order = self.order.find(self.place)
@@ -82,15 +93,16 @@ class RowSource:
             yield some, features_of(fingerprints, words, minima, tokens)
 
     def _rows(self, report: Report) -> Iterator[tuple[Row, str]]:
-        for number, found in enumerate(self.table.rows(), 1):
+        for number, (place, text) in enumerate(self.table.rows(), 1):
             report(number)
-            if found is None:
+            if text is None:
                 self.without_text += 1
+            elif isinstance(text, UnicodeDecodeError):
+                wrong = f"byte {text.start + 1} of the text is not utf-8"
+                self._damaged[place] = f"{wrong}: it is damaged or in another encoding"
             else:
-                place, text = found
                 yield Row(place, len(text), digests_of(text, self._options.rules.protect)), text
-                del text
-            del found  # a long text is not kept while the next one is read
+            del text  # a long text is not kept while the next one is read
 
     def undecided(self) -> dict[str, int]:
         """Return how many rows nothing is decided about, by reason."""
@@ -98,6 +110,7 @@ class RowSource:
         return {
             "without a scope": int(np.count_nonzero(self.order.scope == 0)),
             "without a text": self.without_text,
+            **self.skips.by_reason,
             "empty" if self._options.rules.exact else "without words": without_words,
         }
 
@@ -107,7 +120,7 @@ class RowSource:
         number = {}
         for place, text, label in self.table.labelled_texts(self.place[positions]):
             self._labels[place], number[position[place]] = label, texts.count
-            texts.append(text)
+            texts.append(text or "")
         return number
 
     def names(self, positions: I64) -> Names:
@@ -132,6 +145,8 @@ class RowSource:
             return "is not among the rows of --where"
         if scope == 0:
             return "has a null in a scope column"
+        if place in self._damaged:
+            return "has a text that is not utf-8"
         return "has no text" if position >= len(self.place) else None
 
     def _all_places(self) -> I64:

@@ -23,6 +23,7 @@ from sqlalchemy import Engine
 from simsql.database.connect import one_line
 from simsql.database.load import FoundTable, find_table
 from simsql.database.primary_keys import NO_KEY
+from simsql.database.sources import TextColumns, join_texts, text_of
 from simsql.database.transfer import raw_connection
 from simsql.decide.documents import I64
 from simsql.decide.rules import Rules
@@ -85,17 +86,17 @@ _ORDER = (
     "SELECT {t}.tableoid, {t}.ctid, {rank}, {scope} FROM {rows_of} AS {t} WHERE {guard} AND ({where})"
     " ORDER BY {keys}"
 )
-_READ = (
-    "SELECT {t}.tableoid, {t}.ctid, {t}.{text} FROM {rows_of} AS {t} WHERE {guard} AND {in_scope} AND ({where})"
-)
+_READ = "SELECT {t}.tableoid, {t}.ctid, {texts} FROM {rows_of} AS {t} WHERE {guard} AND {in_scope} AND ({where})"
 _WANTED = "CREATE TEMPORARY TABLE {wanted} (part pg_catalog.oid, place pg_catalog.tid) ON COMMIT DROP"
 _READ_WANTED = (
-    "SELECT {t}.tableoid, {t}.ctid, {t}.{text}, {label} FROM {rows_of} AS {t}"
+    "SELECT {t}.tableoid, {t}.ctid, {label}, {texts} FROM {rows_of} AS {t}"
     " WHERE {guard} AND EXISTS (SELECT FROM {wanted} AS w"
     " WHERE w.place OPERATOR(pg_catalog.=) {t}.ctid AND w.part OPERATOR(pg_catalog.=) {t}.tableoid)"
 )
 _NULL_KEYS = "SELECT FROM {rows_of} AS {t} WHERE {guard} AND ({where}) AND NOT (ROW({keys}) IS NOT NULL) LIMIT 1"
 _LABELS = "SELECT {t}.tableoid, {t}.ctid, {label} FROM {rows_of} AS {t} WHERE {guard}"
+# Of a database that does not know the encoding of its texts: PostgreSQL would not send one that is not UTF-8.
+_BYTES = "pg_catalog.convert_to({value}, 'SQL_ASCII')"
 # Only an expression is valid in both places: what closes a parenthesis does not close a bracket.
 _CONDITIONS = (
     "SELECT FROM {rows_of} AS {t} WHERE {guard} AND ({condition}) LIMIT 0",
@@ -116,7 +117,7 @@ class TableOptions:
     """
 
     table: str
-    text_column: str
+    texts: TextColumns
     into: str | None = None
     """Only a run that explains has none."""
     scope_columns: tuple[str, ...] = ()
@@ -190,6 +191,8 @@ class SourceTable:
         self.name = options.table
         self.oid = found.oid
         self._found = found
+        self._columns = options.texts
+        self._has_bytes = raw.info.parameter_status("server_encoding") == "SQL_ASCII"
         self._partitions: dict[int, int] = {}
         self._chosen = 0  # numbers the tables of chosen places
         only = sql.SQL("ONLY ") if found.kind == "r" else sql.SQL("")
@@ -197,7 +200,6 @@ class SourceTable:
         self._parts: dict[str, sql.Composable] = {
             "rows_of": rows_of,
             "t": sql.Identifier(found.relation),  # the name by which a condition of the user's refers to it
-            "text": sql.Identifier(options.text_column),
             "guard": _GUARD.format(rows_of=rows_of),
         }
         # In this order: the snapshot of the transaction, which the first query takes, must not be older than the
@@ -206,7 +208,9 @@ class SourceTable:
         lock = "LOCK TABLE {rows_of} IN ACCESS SHARE MODE"
         stored = found.kind == "m"
         raw.execute(self.compose("SELECT FROM {rows_of} AS {t} WHERE {guard} LIMIT 0" if stored else lock))
-        self._check(options.text_column)
+        self._check()
+        values = [self.compose("{t}.{column}", column=column) for column in self._columns]
+        self._parts["texts"] = sql.SQL(", ").join(map(self._readable, values))
         key = raw.execute(_KEY, {"table": self.oid, "stored": stored}).fetchone()
         if key is None:
             what = "no unique index on columns" if stored else NO_KEY
@@ -243,15 +247,36 @@ class SourceTable:
         order = np.argsort(place)
         return KeyOrder(place[order], order, by_value[order], scope[order])
 
-    def rows(self) -> Iterator[tuple[int, str] | None]:
-        """Yield the place of each row of a scope, and its text, or None for a row whose text is null.
+    def rows(self) -> Iterator[tuple[int, str | UnicodeDecodeError | None]]:
+        """Yield the place of each row of a scope, and its text, which may be null or not UTF-8.
 
         Few of them are in memory at a time.
         """
-        for part, tid, text in self._fetch("simsql_rows", self.compose(_READ)):
-            yield None if text is None else (self._place(part, tid), text)
+        for part, tid, *values in self._fetch("simsql_rows", self.compose(_READ)):
+            text: str | UnicodeDecodeError | None
+            try:
+                text = self._text(values)
+            except UnicodeDecodeError as error:
+                text = error
+            yield self._place(part, tid), text
+            del text  # a long text is not kept while the next one is read
 
-    def labelled_texts(self, places: I64) -> Iterator[tuple[int, str, str]]:
+    def text_at(self, alias: str) -> sql.Composable:
+        """Return the expression for the text that digests are of: as it is stored, not what is made of it."""
+        columns = [sql.Identifier(alias, column) for column in self._columns]
+        if len(columns) == 1:
+            return columns[0]
+        return sql.SQL(r"pg_catalog.concat_ws(E'\n', {})").format(sql.SQL(", ").join(columns))
+
+    def _text(self, values: Sequence[str | bytes | None], errors: str = "strict") -> str | None:
+        """Return what is compared, of the values of the columns."""
+        texts = (_decode(value, errors) for value in values)
+        return join_texts(map(text_of, texts, self._columns.values()))
+
+    def _readable(self, value: sql.Composable) -> sql.Composable:
+        return sql.SQL(_BYTES).format(value=value) if self._has_bytes else value
+
+    def labelled_texts(self, places: I64) -> Iterator[tuple[int, str | None, str]]:
         """Yield the places, texts and labels of the rows at these places, in any order."""
         self._chosen += 1
         wanted = sql.Identifier("pg_temp", f"simsql_wanted_{self._chosen}")
@@ -262,8 +287,8 @@ class SourceTable:
         ):
             copy.write("".join(f"{place}\n" for place in self.spell(places)))
         self.raw.execute(self.compose("ANALYZE {wanted}", wanted=wanted))
-        for part, tid, text, label in self._copy(self.compose(_READ_WANTED, wanted=wanted, label=self._label)):
-            yield self._place(int(part), tid), text, label
+        for part, tid, label, *values in self._copy(self.compose(_READ_WANTED, wanted=wanted, label=self._label)):
+            yield self._place(int(part), tid), self._text(values, "backslashreplace"), label
 
     def find(self, labels: Sequence[str]) -> dict[str, int]:
         """Return the places of the rows with these labels. Raises UsageError if there is none, or several.
@@ -285,22 +310,26 @@ class SourceTable:
         return {label: place for label, (place,) in found.items()}
 
     def _copy(self, query: sql.Composed) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query, all values as PostgreSQL prints them."""
+        """Yield the rows of a query whose third column is a label, all values as PostgreSQL prints them."""
         with self.raw.cursor() as cursor, cursor.copy(sql.SQL("COPY ({}) TO STDOUT").format(query)) as copy:
-            yield from copy.rows()
+            for part, tid, *values in copy.rows():
+                # Bytes are written as \x and hexadecimal digits.
+                found = [bytes.fromhex(value[2:]) if self._has_bytes and value else value for value in values]
+                yield part, tid, _decode(found[0], "backslashreplace"), *found[1:]
 
     @property
     def _label(self) -> sql.Composable:
         keys = self.key_columns(self._found.relation)
-        return keys if len(self.keys) == 1 else sql.SQL("ROW({})").format(keys)
+        label = keys if len(self.keys) == 1 else sql.SQL("ROW({})").format(keys)
+        return self._readable(sql.SQL("pg_catalog.concat({})").format(label)) if self._has_bytes else label
 
     def _fetch(self, name: str, statement: sql.Composed) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a statement whose third column is a text or null, few of them in memory at a time."""
+        """Yield the rows of a statement whose third columns on are texts, few of them in memory at a time."""
         size = _FIRST_ROWS
         with self.raw.cursor(name) as cursor:
             cursor.execute(statement)
             while rows := cursor.fetchmany(size):
-                characters = sum(len(row[2] or "") for row in rows)
+                characters = sum(len(text) for row in rows for text in row[2:] if text is not None)
                 yield from rows
                 size = max(1, min(_FETCHED_ROWS, _FETCHED_CHARACTERS * len(rows) // max(1, characters)))
 
@@ -332,18 +361,19 @@ class SourceTable:
         page, _, position = tid[1:-1].partition(",")
         return number << _PLACE_BITS | int(page) << _POSITION_BITS | int(position)
 
-    def _check(self, text_column: str) -> None:
+    def _check(self) -> None:
         if find_table(self.raw, self._found.name.as_string(self.raw)) != self._found:
             raise SimsqlError(f"{self.name} was renamed or replaced just now: run it again")
         if self._is_distributed():
             raise UsageError(
                 f"{self.name} is managed by Citus, which does not tell rows apart: copy it to a plain table"
             )
-        found = self.find_column(text_column)
-        if not found.is_text:
-            raise UsageError(
-                f"column {text_column} of {self.name} is {found.type}, not text: name another with --text-column"
-            )
+        for column in self._columns:
+            found = self.find_column(column)
+            if not found.is_text:
+                raise UsageError(
+                    f"column {column} of {self.name} is {found.type}, not text: name another with --text-column"
+                )
 
     def _is_distributed(self) -> bool:
         """Return whether Citus manages the table: two rows in different shards may have the same place."""
@@ -411,6 +441,17 @@ class SourceTable:
                     f"--where is not a condition on the rows of {self.name}: {one_line(error)}"
                 ) from None
         self._parts["where"] = given
+
+
+def main_text(page: str) -> str:
+    """Return the text of a value that is a web page: its title, headings and main content."""
+    from simsql.fingerprint import html_parts  # noqa: PLC0415 - it takes longer to import than a short run
+
+    return "\n".join(text for text, _ in html_parts(page))
+
+
+def _decode(value: str | bytes | None, errors: str) -> str | None:
+    return value.decode("utf-8", errors) if isinstance(value, bytes) else value
 
 
 @contextlib.contextmanager
