@@ -89,8 +89,8 @@ VARIANTS: dict[str, Variant] = {
 
 
 def _spell(file: io.BytesIO, path: Path) -> str | None:
-    """Return the text of a picture, None if it is skipped or flat."""
-    (found,) = Picture().read(Stream(file), Found(path, path.stat()), Layout())
+    """Return the text of a picture; None if it cannot be compared by its look."""
+    *_, found = Picture().read(Stream(file), Found(path, path.stat()), Layout())
     return found.text if isinstance(found, Document) and " - " not in found.text else None
 
 

@@ -29,7 +29,7 @@ from simsql.dedup.job import DedupOptions, run_dedup
 from simsql.dedup.sinks.clusters import ClusterCount, ClusterOutput, FileSink
 from simsql.dedup.sinks.formats import TABLE, FirstClusters, choose_writer
 from simsql.dedup.sources.files import FileSource
-from simsql.documents import FLAT, STDOUT, Layout, printable
+from simsql.documents import STDOUT, Layout, printable
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.processes import usable_cores
@@ -162,8 +162,7 @@ def _counts(source: FileSource, sink: FileSink, *, with_archive: bool) -> Iterat
         yield "  of the archive", archived
         yield "  new", source.total - archived
     if wordless := source.wordless.by_reason.total():
-        what = "flat" if source.wordless.by_reason[FLAT] else "without words"
-        yield f"  {what}: no fingerprint", wordless
+        yield "  without words: no fingerprint", wordless
     yield from count_skips(source.reader.skips)
     found = sink.count
     yield "clusters", found.clusters

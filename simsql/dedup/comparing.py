@@ -36,10 +36,12 @@ class Comparison:
         self.corpus = corpus
         self.rules = rules
         found = corpus.features
+        # Pictures without a fingerprint are compared by their bytes.
+        compared = found.has_fingerprint | corpus.pictures
         self.documents = Documents(
             found.fingerprint,
             found.words,
-            found.has_fingerprint & ((found.token_count > 0) | rules.exact | (not rules.checks_texts)),
+            compared & ((found.token_count > 0) | rules.exact | (not rules.checks_texts)),
             corpus.characters,
             np.zeros(len(corpus.characters), dtype=bool) if corpus.protected is None else corpus.protected,
             corpus.digests,
@@ -52,6 +54,10 @@ class Comparison:
             how = lambda tokens, _counts, _groups, left, right: compare_pictures(tokens, left, right)  # noqa: E731
         self._tokens = Tokens(counts, lambda nodes: tokens.read_at(starts[nodes], counts[nodes]), how)
         self._scope = None if corpus.scope is None else corpus.scope[example]
+        unseen = np.flatnonzero(~found.has_fingerprint[example])
+        if unseen.size:  # they are like no other node
+            self._scope = np.zeros(len(example), dtype=np.int64) if self._scope is None else self._scope
+            self._scope[unseen] = -1 - unseen
         self._compared = 0
 
     def find_pairs(self, workers: int | None, report: Report) -> None:

@@ -13,7 +13,7 @@ from simsql.decide.documents import I64
 from simsql.decide.kinds import DIGESTS, digests_of
 from simsql.decide.rules import Rules
 from simsql.dedup.corpus import Features, Strings, concatenate
-from simsql.documents import FLAT, NO_WORDS, Document, Skip, SkipCount, storable
+from simsql.documents import NO_WORDS, Document, Skip, SkipCount, storable
 from simsql.documents.parts import Part
 from simsql.documents.spool import TextSpool, TokenSpool, digest_tokens
 from simsql.fingerprint import (
@@ -171,9 +171,8 @@ class _Documents:
         characters = len(item.text)
         if self._of_pictures and item.status:  # of as many pixels, those in the larger file have lost less
             characters = count_pixels(item.text) << 32 | min(item.status.st_size, 2**32 - 1)
-        # Pictures with equal thumbnails need not be identical: their places tell them apart.
-        digests = digests_of(item.place if self._of_pictures else item.text, self._rules.protect)
-        if self._of_pictures:
+        digests = digests_of(item.text, self._rules.protect)
+        if self._of_pictures:  # the digits in their texts are no numbers
             digests = digests[0], digests[0], 0
         self._numbers.extend((len(self._paths) - 1, item.line or 0, characters, start, size, *digests))
         has_id = item.line is not None and item.name != f"{self._name}:{item.line}"
@@ -196,13 +195,10 @@ class _Documents:
         file, line, characters, start, size = numbers[:5]
         features: Features = concatenate(found)
         wordless = SkipCount()
-        reason = (
-            (FLAT, "a picture of one colour has no fingerprint")
-            if self._of_pictures
-            else (NO_WORDS, "a text without letters, digits or emoji has no fingerprint")
-        )
-        for position in np.flatnonzero(~features.has_fingerprint).tolist():
-            wordless.add(Skip(self._places[position], *reason))
+        reason = "a text without letters, digits or emoji has no fingerprint"
+        without = [] if self._of_pictures else np.flatnonzero(~features.has_fingerprint).tolist()
+        for position in without:
+            wordless.add(Skip(self._places[position], NO_WORDS, reason))
         statuses = np.array(self._statuses, dtype=np.int64).reshape(-1, _STATUS)
         ids, values, scopes = map(Strings.of, (self._ids, self._values, self._scopes))
         return Described(

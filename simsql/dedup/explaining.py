@@ -66,9 +66,9 @@ class _Explainer:
     def explain(self, a: int, b: int) -> Explanation:
         one, other = self._describe(a), self._describe(b)
         for position in (a, b):
-            if not self._has_fingerprint(position):
-                what = "is flat" if self._pictures else "has no words"
-                empty = "is empty" if self._rules.exact else f"{what}, so it has no fingerprint"
+            if not self._has_fingerprint(position) and not (self._pictures and self._nodes[a] == self._nodes[b]):
+                empty = "is empty" if self._rules.exact else "has no words, so it has no fingerprint"
+                empty = "is only compared with identical files" if self._pictures else empty
                 reason = self._why_undecided(position, empty)
                 return Explanation((one, other), None, None, None, together=False, reason=reason)
         distance = int(np.bitwise_count(self._documents.fingerprint[a] ^ self._documents.fingerprint[b]))
@@ -111,7 +111,7 @@ class _Explainer:
 
     def _describe(self, position: int) -> ExplainedDocument:
         label = self._label(position)
-        if not self._has_fingerprint(position) or not self._documents.compared[position]:
+        if position >= len(self._documents.compared) or not self._documents.compared[position]:
             return ExplainedDocument(label, None, None, None, protected=False)
         targets = self._verdicts.kept[position], self._verdicts.representative[position]
         kept, representative = (self._label(int(target)) for target in targets)

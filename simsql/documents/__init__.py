@@ -6,11 +6,10 @@ from simsql.documents.files import VISIBLE, Selection
 from simsql.documents.output import STDOUT, Outputs, abandon, open_output
 from simsql.documents.output_formats import DELIMITERS, format_rows
 from simsql.documents.readers import DocumentReader, read_single_text
-from simsql.documents.reports import FLAT, NO_WORDS, Report, SkipCount, Stages, name_paths
+from simsql.documents.reports import NO_WORDS, Report, SkipCount, Stages, name_paths
 
 __all__ = [
     "DELIMITERS",
-    "FLAT",
     "NO_WORDS",
     "STDOUT",
     "VISIBLE",

@@ -39,7 +39,7 @@ _KINDS = (
     ),
     Kind(
         "image",
-        rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP|II\*\0|MM\0\*|BM....\0\0\0\0|....ftyp(avif|heic|mif1)",
+        rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP|II\*\0|MM\0\*|BM....\0\0\0\0|....ftyp(avi[fs]|he[iv][cmsx]|m[is]f1)",
         "simsql dedup --recipe phash compares pictures; for the texts in them, extract these first",
         like_text=False,
     ),

@@ -16,12 +16,11 @@ Report = Callable[[int], None]
 
 DUPLICATE = "duplicate id"
 NO_WORDS = "no words"
-FLAT = "flat picture"
 """Reasons to skip a document after reading it."""
 
 # What nobody misses: texts that are empty or there already, and what a folder leaves out.
 _NOTHING_LOST = {"empty", "excluded", "hidden", "link", "special file", "not a picture"}
-_NOTHING_LOST |= {DUPLICATE, NO_WORDS, FLAT}
+_NOTHING_LOST |= {DUPLICATE, NO_WORDS, "flat picture"}
 # Files of other data, which may well lie in a folder beside files of records.
 _OTHER_DATA = {"no field", "ambiguous field", "not a string"}
 _EXAMPLES = 10  # of each reason, so that a run that skips a million documents stays readable

@@ -48,7 +48,9 @@ from simsql.fingerprint.pictures import HASH_SIDE as HASH_SIDE
 from simsql.fingerprint.pictures import compare_pictures as compare_pictures
 from simsql.fingerprint.pictures import count_pixels as count_pixels
 from simsql.fingerprint.pictures import hash_picture as hash_picture
+from simsql.fingerprint.pictures import is_text_of as is_text_of
 from simsql.fingerprint.pictures import spell_picture as spell_picture
+from simsql.fingerprint.pictures import spell_unseen as spell_unseen
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, KNOWN_RECIPES, Pattern, Recipe, Tokenizer
 from simsql.fingerprint.recipe import check_recipe as check_recipe
 from simsql.fingerprint.recipe_file import read_recipe, write_recipe

@@ -1,8 +1,8 @@
 """Pictures as texts, their fingerprints, and how similar two of them are.
 
-The text of a picture has its size, its perceptual hash, and thumbnails: see `spell_picture`. So the recipe "phash"
-makes a fingerprint of a text, as all recipes do. The tokens of a picture are its size and the bytes of its
-thumbnails.
+The text of a picture has its size, its perceptual hash, thumbnails, and a digest of its file: see `spell_picture`.
+So the recipe "phash" makes a fingerprint of a text, as all recipes do. The tokens of a picture are its size and
+the bytes of its thumbnails.
 
 The hash is that of imagehash.phash, bit for bit, but for bits that imagehash leaves to rounding errors, as in
 symmetrical pictures, and which are 0 here.
@@ -12,6 +12,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from functools import cache
+from hashlib import blake2b, shake_256
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +28,15 @@ HASH_SIDE = 32
 GREY_SIDE = 64
 """Pixels of a side of the grey thumbnail that is compared."""
 COLOUR_SIDE = 8
-"""Pixels of a side of the thumbnail in colours."""
+"""Pixels of a side of the thumbnail in colours, and of that of the alpha channel."""
 
 _LEAST_CONTRAST = 8  # of 255: the hash of a picture with less is noise
 _ROUNDING = 1e-6  # of coefficients, the largest of which are 2**18
-_GREY, _COLOUR = GREY_SIDE**2, 3 * COLOUR_SIDE**2  # bytes
-_TOKENS = 1 + (_GREY + _COLOUR) // 8
-_TEXT = re.compile(r"([0-9]{1,9})x([0-9]{1,9}) ([0-9a-f]{16}|-) ([A-Za-z0-9+/]+=*)")
+_OPAQUE = 255
+_GREY, _COLOUR, _ALPHA = GREY_SIDE**2, 3 * COLOUR_SIDE**2, COLOUR_SIDE**2  # bytes
+_PIXELS = _GREY + _COLOUR + _ALPHA
+_TOKENS = 1 + _PIXELS // 8
+_TEXT = re.compile(r"([0-9]{1,9})x([0-9]{1,9}) ([0-9a-f]{16}|-) ([A-Za-z0-9+/]+=*) [0-9a-f]{16}")
 
 # Pictures are compared in windows of two by two cells. There are eight cells on a side, each of _CELL pixels.
 _CELLS = 8
@@ -62,15 +65,31 @@ def _cosines() -> NDArray[np.float64]:
     return found
 
 
-def spell_picture(
-    width: int, height: int, hash_: int | None, grey: NDArray[np.uint8], colours: NDArray[np.uint8]
-) -> str:
-    """Return the text of a picture, such as "4000x3000 c3a51e0f66b27d90 kKmp...".
+def spell_picture(size: tuple[int, int], hash_: int, thumbnails: Sequence[NDArray[np.uint8]], data: bytes) -> str:
+    """Return the text of a picture, such as "4000x3000 c3a51e0f66b27d90 kKmp... 5b1f09a2c4d8e370".
 
-    `grey` is a thumbnail of 64x64 pixels, `colours` one of 8x8 in red, green and blue.
+    The thumbnails are one of 64x64 grey pixels, one of 8x8 in red, green and blue, and the alpha channel in 8x8.
+    `data` is the file.
     """
-    spelled = "-" if hash_ is None else f"{hash_:016x}"
-    return f"{width}x{height} {spelled} {b64encode(grey.tobytes() + colours.tobytes()).decode()}"
+    return _spell(size, f"{hash_:016x}", b"".join(pixels.tobytes() for pixels in thumbnails), data)
+
+
+def spell_unseen(data: bytes) -> str:
+    """Return the text of a file whose look cannot be compared: noise, which only equals that of the same bytes."""
+    return _spell((1, 1), "-", shake_256(data).digest(_PIXELS), data)
+
+
+def _spell(size: tuple[int, int], hash_: str, pixels: bytes, data: bytes) -> str:
+    return f"{size[0]}x{size[1]} {hash_} {b64encode(pixels).decode()} {_digest(data)}"
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest()
+
+
+def is_text_of(text: str, data: bytes) -> bool:
+    """Return whether this is the text of a file."""
+    return text.endswith(f" {_digest(data)}")
 
 
 def count_pixels(text: str) -> int:
@@ -80,29 +99,32 @@ def count_pixels(text: str) -> int:
 
 
 def read_pictures(texts: Sequence[str]) -> tuple[Outcome, TokenLists]:
-    """Return the fingerprints and the tokens of the texts of pictures. Raises UsageError for other texts."""
+    """Return the fingerprints and the tokens of the texts of pictures. Raises UsageError for other texts.
+
+    Files whose look cannot be compared have none, but a number in its place that tells them apart.
+    """
     values = np.zeros(len(texts), dtype=np.uint64)
-    flat = np.zeros(len(texts), dtype=bool)
+    unseen = np.zeros(len(texts), dtype=bool)
     tokens = np.zeros((len(texts), _TOKENS), dtype="<u8")
     for number, text in enumerate(texts):
         found = _TEXT.fullmatch(text)
         pixels = b64decode(found[4]) if found else b""
-        if found is None or len(pixels) != _GREY + _COLOUR:
+        if found is None or len(pixels) != _PIXELS:
             raise UsageError(NOT_A_PICTURE)
-        flat[number] = found[3] == "-"
-        values[number] = 0 if flat[number] else int(found[3], 16)
+        unseen[number] = found[3] == "-"
+        values[number] = int.from_bytes(pixels[:8]) if unseen[number] else int(found[3], 16)
         tokens[number, 0] = int(found[1]) << 32 | int(found[2])
         tokens[number, 1:] = np.frombuffer(pixels, dtype="<u8")
-    tokens = tokens[~flat]  # what has no fingerprint is not compared
-    return (values, flat), TokenLists(tokens.ravel().astype(np.uint64), np.where(flat, 0, _TOKENS))
+    return (values, unseen), TokenLists(tokens.ravel().astype(np.uint64), np.full(len(texts), _TOKENS))
 
 
 def compare_pictures(tokens: U64, left: I64, right: I64) -> NDArray[np.float64]:
     """Return the similarities of pairs of pictures, from 0.0 to 1.0, given the tokens of all and their positions.
 
-    That is the least of three numbers: how alike the windows are which differ most, after the brightness and the
-    contrast of the whole pictures are the same; how near the colours are where they differ most; and the ratio of
-    width to height of the one to that of the other.
+    That is the least of four numbers: how alike the windows are which differ most, after the brightness and the
+    contrast of the whole pictures are the same; how near the colours are where they differ most; the ratio of
+    width to height of the one to that of the other; and, if the ground shows through both, how near their alpha
+    channels are where they differ most: white on white does not show.
     """
     pictures = _Pictures(tokens)
     found = [np.zeros(0)]
@@ -123,8 +145,10 @@ class _Pictures:
         self._mean = _windows(self._grey.mean(-1))
         self._variance = _windows((self._grey**2).mean(-1)) - self._mean**2
         self._contrast = np.maximum(self._grey.std((1, 2, 3)), 1.0)
-        colours = pixels[:, _GREY:].reshape(-1, COLOUR_SIDE**2, 3)
+        colours = pixels[:, _GREY:-_ALPHA].reshape(-1, COLOUR_SIDE**2, 3)
         self._colours = colours - colours.mean(-1, keepdims=True)
+        self._alpha = pixels[:, -_ALPHA:]
+        self._transparent = self._alpha.min(-1) < _OPAQUE
 
     def compare(self, one: I64, other: I64) -> NDArray[np.float64]:
         # What brings both to the same contrast: one is divided by it, the other multiplied.
@@ -139,6 +163,8 @@ class _Pictures:
         aspect = self._aspect[one] / self._aspect[other]
         found = np.minimum(windows.min((1, 2)), 1 - colours / _COLOUR_RANGE)
         found = np.minimum(found, np.minimum(aspect, 1 / aspect))
+        alpha = np.abs(self._alpha[one] - self._alpha[other]).max(1) / _OPAQUE
+        found = np.minimum(found, 1 - alpha * (self._transparent[one] & self._transparent[other]))
         result: NDArray[np.float64] = np.clip(found, 0, 1).astype(np.float64).round(4)  # of what float32 holds
         return result
 

@@ -27,8 +27,9 @@ def shrink(picture, side, mode):
 
 
 def spell(picture):
-    hash_ = hash_picture(shrink(picture, 32, "L"))
-    return spell_picture(*picture.size, hash_, shrink(picture, 64, "L"), shrink(picture, 8, "RGB"))
+    alpha = shrink(picture.convert("RGBA").getchannel("A"), 8, "L")
+    thumbnails = [shrink(picture, 64, "L"), shrink(picture, 8, "RGB"), alpha]
+    return spell_picture(picture.size, hash_picture(shrink(picture, 32, "L")), thumbnails, picture.tobytes())
 
 
 def similarities(pictures, pairs):
@@ -53,6 +54,9 @@ def similarity(one, other):
     x, y = (shrink(picture, 8, "RGB").astype(float) for picture in (one, other))
     x, y = (x - x.mean(2, keepdims=True)) / factor, (y - y.mean(2, keepdims=True)) * factor
     found.append(1 - np.abs(x - y).max() / 256)
+    x, y = (shrink(picture.convert("RGBA").getchannel("A"), 8, "L").astype(float) for picture in (one, other))
+    if x.min() < 255 and y.min() < 255:
+        found.append(1 - np.abs(x - y).max() / 255)
     aspect = one.width / one.height / (other.width / other.height)
     return max(0, min(*found, aspect, 1 / aspect))
 
@@ -87,6 +91,9 @@ def test_similarities_equal_those_of_single_windows():
         one.resize((200, 200)),
     ]
     pictures.append(Image.blend(one, draw(2), 0.3))
+    for left in (0, 100, 140):  # transparent, over the same colours
+        pictures.append(one.convert("RGBA"))
+        pictures[-1].putalpha(Image.linear_gradient("L").resize(one.size).rotate(left))
     pairs = [(a, b) for a in range(len(pictures)) for b in range(len(pictures))]
     expected = [similarity(pictures[a], pictures[b]) for a, b in pairs]
     assert similarities(pictures, pairs) == pytest.approx(expected, abs=1e-4)
@@ -94,9 +101,10 @@ def test_similarities_equal_those_of_single_windows():
 
 
 def test_what_is_no_picture_is_refused():
-    for text in ("a text", "3x4 - AAAA", "", spell(draw(1)).replace("x", "y", 1)):
+    text = spell(draw(1))
+    for other in ("a text", "3x4 - AAAA 0123456789abcdef", "", text[:-17], text.replace("x", "y", 1)):
         with pytest.raises(ValueError, match="the recipe phash is for pictures in files"):
-            simhash(text, PHASH)
+            simhash(other, PHASH)
     for call in (lambda: simhash_parts([("a", 1)], PHASH), lambda: count_documents(["a"], PHASH)):
         with pytest.raises(ValueError, match="the recipe phash is for pictures"):
             call()

@@ -38,7 +38,7 @@ def picture_reader(
         text = read_text(position)
         shown = show_picture(Path(path_of(position)), text) if text is not None and left else None
         left -= bool(shown)
-        return f"{(text or '').partition(' ')[0]} {shown}" if shown else None
+        return shown
 
     return read
 
