@@ -58,26 +58,58 @@ class EmbeddedServer:
     The last user to leave stops the server, whichever process it is in. `folder` is the folder of the server.
     """
 
-    def __init__(self, use: "_Use") -> None:
-        self._use: _Use | None = use
-        self.folder = use.folder
+    def __init__(self, folder: Path) -> None:
+        _take_folder(folder)
+        self.folder = folder
+        self._closed = False
+        # Of its own: to the kernel, two users in one process are as those of two processes.
+        self._users = watcher.open_lock(folder / "users.lock")
+        try:
+            fcntl.flock(self._users, fcntl.LOCK_SH)
+            with _changing(folder):
+                self._cluster = PostgresServer(_choose_programs(folder), folder / _DATA, _SETTINGS)
+                # First the watcher: from here on the server is stopped even if this process is killed.
+                _ensure_watcher(folder, self._cluster.log_file)
+                if not self._cluster.data_folder.exists():
+                    self._cluster.init()
+                self._cluster.start()
+        except BaseException:
+            os.close(self._users)  # where the server has been started all the same, the watcher stops it
+            raise
+        _open.add(self)
 
     def url(self, database: str = "simsql") -> URL:
         """Return the URL of a database, as `open_engine` takes it. Create the database if it is missing.
 
         Raises SimsqlError if this user of the server has closed it.
         """
-        if self._use is None:
+        if self._closed:
             raise SimsqlError("the embedded server is closed")
-        url = self._use.cluster.url()
+        url = self._cluster.url()
         _create_database(url, database)
         return url.set(database=database)
 
     def close(self) -> None:
         """Stop using the server, and stop it if nobody else uses it. Closing twice is safe."""
-        use, self._use = self._use, None
-        if use is not None:
-            _leave(use)
+        self._closed = True
+        with _guard:
+            if self not in _open:
+                return  # closed before, or inherited by a forked child: the parent goes on using the server
+            _open.remove(self)
+            try:
+                with _changing(self.folder):
+                    try:
+                        fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except BlockingIOError:
+                        # Others use it. Or the watcher came first, as the kernel drops the shared lock before it
+                        # tries the exclusive one: then this waits until the watcher has stopped the server.
+                        fcntl.flock(self._users, fcntl.LOCK_SH)
+                    else:
+                        self._cluster.stop()
+            except FileNotFoundError:
+                pass  # the folder was removed: PostgreSQL notices that and ends on its own
+            finally:
+                os.close(self._users)
 
     def __enter__(self) -> Self:
         return self
@@ -105,7 +137,8 @@ def start_embedded(folder: Path | None = None) -> EmbeddedServer:
     """
     place = _expand(folder or _default_folder()).resolve()
     try:
-        return EmbeddedServer(_join(place))
+        with _guard:
+            return EmbeddedServer(place)
     except OSError as error:
         raise SimsqlError(f"cannot use the folder {place}: {error}") from error
 
@@ -131,86 +164,21 @@ def _expand(folder: Path) -> Path:
         raise SimsqlError(f"found no home folder for {folder}: write the path in full") from error
 
 
-class _Use:
-    """The use of a folder's server by this process, shared by its EmbeddedServer objects."""
-
-    def __init__(self, folder: Path) -> None:
-        _take_folder(folder)
-        self.folder = folder
-        self.count = 0
-        self.users = watcher.open_lock(folder / "users.lock")
-        try:
-            fcntl.flock(self.users, fcntl.LOCK_SH)
-            self.begin()
-        except BaseException:
-            os.close(self.users)  # where the server has been started all the same, the watcher stops it
-            raise
-
-    def begin(self) -> None:
-        """Count one more user in this process, and start the watcher and the server unless they run."""
-        with _changing(self.folder):
-            self.cluster = PostgresServer(_choose_programs(self.folder), self.folder / _DATA, _SETTINGS)
-            # First the watcher: from here on the server is stopped even if this process is killed.
-            _ensure_watcher(self.folder, self.cluster.log_file)
-            if not self.cluster.data_folder.exists():
-                self.cluster.init()
-            self.cluster.start()
-        self.count += 1
-
-    def end(self) -> None:
-        """Stop using the server, and stop it if nobody else uses it."""
-        try:
-            with _changing(self.folder):
-                try:
-                    fcntl.flock(self.users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    # Others use it. Or the watcher came first, as the kernel drops the shared lock before it
-                    # tries the exclusive one: then this waits until the watcher has stopped the server.
-                    fcntl.flock(self.users, fcntl.LOCK_SH)
-                else:
-                    self.cluster.stop()
-        except FileNotFoundError:
-            pass  # the folder was removed: PostgreSQL notices that and ends on its own
-        finally:
-            os.close(self.users)
-
-
-_uses: dict[Path, _Use] = {}
+_open: set[EmbeddedServer] = set()
 _guard = threading.RLock()
 
 
-def _join(folder: Path) -> _Use:
-    with _guard:
-        use = _uses.get(folder)
-        if use is None:
-            use = _uses[folder] = _Use(folder)
-        else:
-            use.begin()
-        return use
-
-
-def _leave(use: _Use) -> None:
-    with _guard:
-        if _uses.get(use.folder) is not use:
-            return  # inherited by a forked child: the parent goes on using the server
-        use.count -= 1
-        if use.count == 0:
-            del _uses[use.folder]
-            use.end()
-
-
 @atexit.register
-def _leave_all() -> None:
-    with _guard:
-        while _uses:
-            _uses.popitem()[1].end()
+def _close_all() -> None:
+    for server in list(_open):
+        server.close()
 
 
 def _forget_in_child() -> None:
     """Release what a fork has copied. Closing is enough: the parent's descriptors keep the locks."""
-    for use in _uses.values():
-        os.close(use.users)
-    _uses.clear()
+    for server in _open:
+        os.close(server._users)
+    _open.clear()
     _guard.release()
 
 
