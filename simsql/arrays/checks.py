@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from numbers import Real
 from operator import index
-from typing import Any, NoReturn, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,13 +54,8 @@ def is_missing(value: object) -> bool:
     )
 
 
-def one_fingerprint(
-    value: object,
-    width: int = FINGERPRINT_BITS,
-    what: str = "fingerprint",
-    of_texts: str = "pass a text as text=...",
-) -> int:
-    """Return a fingerprint as an int in [0, 2**width). This is the only place that knows its forms.
+def one_fingerprint(value: object, what: str = "fingerprint", of_texts: str = "pass a text as text=...") -> int:
+    """Return a fingerprint as an int in [0, 2**64). This is the only place that knows its forms.
 
     They are integers, of which negative ones are the bigint of PostgreSQL; a str of 16 hexadecimal digits, with or
     without 0x; eight bytes, the highest first; and an array of 64 bool as the attribute `hash`, the highest first,
@@ -68,12 +63,9 @@ def one_fingerprint(
     call it `what` it is, and say `of_texts` what to do with a text.
     """
     number = _number_of(value, what, of_texts)
-    if number < 0 and width == FINGERPRINT_BITS and number >= -(1 << 63):
-        return number + (1 << FINGERPRINT_BITS)
-    if not 0 <= number < 1 << width:
-        or_bigint = ", or a bigint in [-2**63, 2**63)" if width == FINGERPRINT_BITS else ""
-        raise UsageError(f"{number} is not a {what}: it must be in [0, 2**{width}){or_bigint}")
-    return number
+    if not -(1 << 63) <= number < 1 << FINGERPRINT_BITS:
+        raise UsageError(f"{number} is not a {what}: it must be in [0, 2**64), or a bigint in [-2**63, 2**63)")
+    return number % (1 << FINGERPRINT_BITS)
 
 
 def _number_of(value: object, what: str, of_texts: str) -> int:
@@ -108,12 +100,6 @@ def fingerprint_array(values: NDArray[Any]) -> NDArray[np.uint64]:
     if values.dtype.kind in "iu":
         return values.astype(np.uint64, copy=False)
     raise TypeError(f"fingerprints must be an array of uint64 or int64, not of {values.dtype}")
-
-
-def refuse_array(values: NDArray[np.uint64], width: int) -> NoReturn:
-    """Raise the ValueError that names the first of `values` at or above 2**width."""
-    wrong = values.reshape(-1)[np.flatnonzero(values.reshape(-1) >> np.uint64(width))[0]]
-    raise UsageError(f"every fingerprint must be in [0, 2**{width}), not {wrong}")
 
 
 def fingerprint_column(

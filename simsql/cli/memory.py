@@ -87,18 +87,14 @@ def _read(source: Path) -> NDArray[np.uint64]:
         if len(content) < _START or not content.strip() or b"\n" in content or b"\r" in content:
             content += file.read()
         # Else a file of another kind, or a device that does not end: its first line is no fingerprint.
-    if content.translate(None, b"0123456789\r\n"):  # perhaps only white space around a number
-        content = b"\n".join(line.strip() for line in content.splitlines())
-    if not content.strip():
-        return np.empty(0, dtype=np.uint64)
-    if not content.translate(None, b"0123456789\r\n"):
+    if content.strip() and not content.translate(None, b"0123456789\r\n"):
         fingerprints = np.fromstring(content, dtype=np.uint64, sep="\n")
         # What is too large for 64 bits is read as the largest number.
         if not (fingerprints == _LARGEST).any():
             return fingerprints
     found = []
     for place, line in enumerate(content.splitlines(), 1):
-        if line:
+        if line := line.strip():
             try:
                 found.append(parse_fingerprint(line.decode("utf-8", "backslashreplace")))
             except UsageError as error:

@@ -20,14 +20,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.arrays.checks import (
-    FINGERPRINT_BITS,
-    fingerprint_array,
-    is_missing,
-    one_fingerprint,
-    refuse_array,
-    whole_number,
-)
+from simsql.arrays.checks import FINGERPRINT_BITS, whole_number
 
 # Elements permuted at a time: the three arrays of a step fit the cache of a core, which is faster than passes over
 # the full array.
@@ -87,7 +80,7 @@ class BitOrder:
     @overload
     def apply(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
     def apply(self, words: int | NDArray[np.uint64]) -> int | NDArray[np.uint64]:
-        """Return the reordered words, without checks; `Permutation.key` checks its arguments."""
+        """Return the reordered words."""
         if isinstance(words, int):
             return sum(_shifted(words & mask, shift) for mask, shift in self._moves)
         return _move(words, self._moves)
@@ -148,31 +141,10 @@ class Permutation:
     @overload
     def key(self, fingerprint: int) -> int: ...
     @overload
-    def key(self, fingerprint: int | None) -> int | None: ...
-    @overload
     def key(self, fingerprint: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
-    def key(self, fingerprint: int | NDArray[np.uint64] | None) -> int | NDArray[np.uint64] | None:
-        """Return the key of a fingerprint (int), or the keys of an array of them (uint64, same shape and mask).
-
-        None and a masked element have the key None. Raises ValueError for values outside [0, 2**width), TypeError
-        for other types.
-        """
-        if is_missing(fingerprint):
-            return None
-        if not isinstance(fingerprint, np.ndarray):
-            return self._order.apply(one_fingerprint(fingerprint, self.width))
-        values = fingerprint_array(fingerprint)
-        if isinstance(values, np.ma.MaskedArray):
-            # Masked elements may contain anything.
-            keys = self._order.apply(_within(values.filled(0), self.width))
-            return np.ma.MaskedArray(keys, mask=values.mask)
-        return self._order.apply(_within(values, self.width))
-
-
-def _within(values: NDArray[np.uint64], width: int) -> NDArray[np.uint64]:
-    if width < FINGERPRINT_BITS and values.size and int(values.max()) >> width:
-        refuse_array(values, width)
-    return values
+    def key(self, fingerprint: int | NDArray[np.uint64]) -> int | NDArray[np.uint64]:
+        """Return the key of a fingerprint in [0, 2**width), or of each in an array, without checks."""
+        return self._order.apply(fingerprint)
 
 
 def permutations(
