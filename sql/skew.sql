@@ -9,8 +9,7 @@
 -- The number of keys in the ranges of these fingerprints whose prefixes differ in `fewest` to `most` bits,
 -- without keys equal to that of the fingerprint itself.
 CREATE OR REPLACE FUNCTION simsql._count_keys(
-    index simsql.registry, number integer, fingerprints bigint[], fewest integer, most integer,
-    scope jsonb DEFAULT NULL)
+    index simsql.registry, number integer, fingerprints bigint[], fewest integer, most integer)
 RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET max_parallel_workers_per_gather = 0 SET jit = off
@@ -25,7 +24,7 @@ BEGIN
       INTO flips, parts
       FROM simsql._storage_branches(index) AS b WHERE b.number = _count_keys.number;
     EXECUTE simsql._render(simsql._storage_reads(index) ->> 'count', '{}',
-                           simsql._parts(index, scope) || parts)
+                           simsql._parts(index, NULL) || parts)
        INTO keys USING fingerprints, flips;
     RETURN keys;
 END
@@ -141,28 +140,6 @@ BEGIN
         PERFORM simsql._create_function(
             function.name, function.arguments, function.head, function.settings, function.body);
     END LOOP;
-END
-$$;
-
--- For searches at a distance: the share of all keys that the index expects in their ranges, and the mean
--- number of keys in those of these fingerprints, not counting their own.
-CREATE OR REPLACE FUNCTION simsql._measured_candidates(
-    table_name regclass, fingerprints bigint[], distance integer, column_name text, scope jsonb,
-    OUT share double precision, OUT candidates double precision)
-LANGUAGE plpgsql STABLE
-AS $$
-DECLARE
-    index constant simsql.registry := simsql._searched_index(table_name, column_name, scope);
-BEGIN
-    share := index.candidate_shares[distance + 1];
-    IF cardinality(fingerprints) > 0 THEN
-        SELECT sum(simsql._count_keys(index, p.number, fingerprints, 0, r.radius, scope))
-               / cardinality(fingerprints)::double precision
-          INTO candidates
-          FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p
-         CROSS JOIN LATERAL simsql._radius(
-               index.blocks, index.lead, index.inner_blocks, p.number, distance) AS r (radius);
-    END IF;
 END
 $$;
 

@@ -44,7 +44,6 @@ _COMMANDS = {
     "similar": ("search", "Search a table for texts that are similar to yours."),
     "pairs": ("search", "List all pairs of near fingerprints in a table."),
     "clusters": ("search", "List all clusters of near fingerprints in a table."),
-    "stats": ("plan", "Show the skew of the fingerprints in a table."),
     "server": ("setup", "Run an embedded server until Ctrl-C."),
     "index": ("index", "Create, list, verify, change and drop simhash indexes."),
 }

@@ -1,25 +1,14 @@
-"""`simsql plan` and `simsql stats`: what searches cost, by design and by the skew of the fingerprints."""
+"""`simsql plan`: what searches cost, by design and by the skew of the fingerprints."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import Annotated
 
 from simsql.cli._app import command
 from simsql.cli._database import Listing
-from simsql.cli._options import (
-    IndexedColumn,
-    IndexedTable,
-    ScopeValues,
-    distance_option,
-    number_option,
-    option,
-    parse_scope,
-)
+from simsql.cli._options import IndexedColumn, distance_option, number_option, option
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import UsageError
 from simsql.hamming import Choice, Plan, plan
-
-if TYPE_CHECKING:
-    from simsql.database.statistics import HotPrefix, Statistics
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -61,7 +50,7 @@ def plan_command(
         raise UsageError("--column needs --like")
     sample = None
     if table is not None:
-        from simsql.database.statistics import sample_fingerprints  # noqa: PLC0415 - most plans need no database
+        from simsql.database.samples import sample_fingerprints  # noqa: PLC0415 - most plans need no database
 
         with run.open() as engine, engine.connect() as connection:
             stored, sample = sample_fingerprints(connection, table, column)
@@ -133,81 +122,3 @@ def _format_time(microseconds: float) -> str:
     if microseconds < 1_000_000:
         return f"{microseconds / 1000:.{1 if microseconds < 100_000 else 0}f} ms"
     return f"{microseconds / 1_000_000:,.1f} s"
-
-
-_STATISTICS = (Column("statistic"), Column("table", "number"), Column("of", "number"), Column("value", "number"))
-_BIT_MEANS = (Column("bits"), *(Column(f"+{place}", "number") for place in range(8)))
-_PREFIXES = (
-    *(Column("table", "number"), Column("bits", "number"), Column("prefix")),
-    *(Column("keys", "count"), Column("times_the_mean", "number")),
-)
-_CANDIDATES = tuple(Column(name, "number") for name in ("distance", "uniform", "sampled", "measured"))
-
-
-@command("stats")
-def stats_command(
-    *, table: IndexedTable, column: IndexedColumn = None, scope: ScopeValues = None, run: Listing
-) -> None:
-    """Show the skew of the fingerprints in a table.
-
-    Print the number of fingerprints, the mean of each bit, the most frequent prefixes of each key table, and the
-    candidates of a search at distances 3, 7 and 10: as expected for random fingerprints, as the index expects from
-    its last sample, and as measured in searches for some of the fingerprints.
-    """
-    from simsql.database.statistics import read_statistics  # noqa: PLC0415
-
-    within = parse_scope(scope)
-    with run.open() as engine, engine.connect() as connection, run.stages().stage("read"):
-        found = read_statistics(connection, table, column, scope=within)
-    if run.format is Format.TABLE:
-        _print_tables(found)
-    else:
-        print_rows(run.format, _STATISTICS, _list_statistics(found))
-
-
-def _list_statistics(found: "Statistics") -> Iterator[tuple[str, int | None, int | str | None, float | None]]:
-    """Yield one row per number."""
-    yield "rows", None, None, found.rows
-    yield "distinct", None, None, found.distinct
-    if found.distinct:
-        for bit, mean in zip(reversed(range(64)), found.bit_means, strict=True):
-            yield "bit mean", None, bit, mean
-    for hot in found.prefixes:
-        yield "prefix keys", hot.permutation, _hexadecimal(hot), hot.keys
-        yield "prefix times the mean", hot.permutation, _hexadecimal(hot), hot.times
-    for expected in found.candidates:
-        yield "candidates uniform", None, expected.distance, expected.uniform
-        yield "candidates sampled", None, expected.distance, expected.sampled
-        yield "candidates measured", None, expected.distance, expected.measured
-
-
-def _print_tables(found: "Statistics") -> None:
-    print(f"{found.rows:,} fingerprints, {found.distinct:,} distinct")
-    if not found.distinct:
-        return
-    print("\nshare of fingerprints with each bit set, most significant first")
-    rows = ((f"{63 - start}-{56 - start}", found.bit_means[start : start + 8]) for start in range(0, 64, 8))
-    print_rows(Format.TABLE, _BIT_MEANS, ((bits, *(f"{mean:.2f}" for mean in means)) for bits, means in rows))
-    print("\nmost frequent prefixes of each key table")
-    print_rows(
-        Format.TABLE,
-        _PREFIXES,
-        ((hot.permutation, hot.bits, _hexadecimal(hot), hot.keys, f"{hot.times:,.1f}") for hot in found.prefixes),
-    )
-    print("\nkeys that a search reads")
-    print_rows(
-        Format.TABLE,
-        _CANDIDATES,
-        (
-            (str(each.distance), *map(_round_keys, (each.uniform, each.sampled, each.measured)))
-            for each in found.candidates
-        ),
-    )
-
-
-def _hexadecimal(hot: "HotPrefix") -> str:
-    return f"{hot.prefix:0{-(-hot.bits // 4)}x}"
-
-
-def _round_keys(keys: float | None) -> str | None:
-    return None if keys is None else f"{keys:,.{0 if keys >= 100 else 1 if keys >= 10 else 2}f}"

@@ -202,7 +202,6 @@ def test_quiet(tmp_path, connection, database_url):
         ["find-pairs", "--input", numbers],
         ["find-clusters", "--input", numbers],
         ["plan", "--rows", 10],
-        ["stats", "article", *at],
         ["index", "list", *at],
         ["index", "verify", *at],
         ["index", "verify", "article", "--repair", *at],

@@ -67,7 +67,6 @@ def test_indexes_and_searches(pooled, connection):
     assert len(pooled("near", "post", "--text", "some text of the number 3", "--distance", 0).lines) == 2
     assert pooled("clusters", "post", "--distance", 0, "--into", "cluster").lines == ["cluster: 89 rows"]
     assert pooled("pairs", "post", "--distance", 64, "--keys").out.count("\n") == 90 * 89 // 2
-    assert '"rows", "table": null, "of": null, "value": 179' in pooled("stats", "post").lines[0]
     pooled("plan", "--like", "post")
     assert pooled("status").lines[0].endswith('"indexes": 1}')
 

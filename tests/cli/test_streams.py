@@ -75,7 +75,6 @@ CASES = {
     "similar": Case(f"article --text seven --text-column body {DATABASE}", before=FRESH + SIMILAR, rows=True),
     "pairs": Case(f"article {DATABASE}", ("find pairs",), rows=True),
     "clusters": Case(f"article {DATABASE}", ("find clusters",), rows=True),
-    "stats": Case(f"article {DATABASE}", ("read",), rows=True),
     "index create": Case(f"article fingerprint {DATABASE}", before=FRESH + NO_INDEX),
     "index create --concurrently": Case(f"article fingerprint {DATABASE}", ("index",), FRESH + NO_INDEX),
     "index list": Case(DATABASE, rows=True),

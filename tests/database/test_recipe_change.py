@@ -12,7 +12,6 @@ from simsql.database import SearchIndex, change_storage, create_index, drop_inde
 from simsql.database.explain_row import explain_row
 from simsql.database.primary_keys import PrimaryKeys
 from simsql.database.query import RowQuery
-from simsql.database.statistics import read_statistics
 
 TRIGRAMS = Recipe(shingles=(3,))
 BODIES = [
@@ -184,7 +183,6 @@ def both(articles):
 @pytest.mark.parametrize(
     "read",
     [
-        read_statistics,
         lambda connection, table, column: explain_row(
             connection, table, column, "3", RowQuery(simhash(BODIES[3]))
         ),

@@ -40,7 +40,6 @@ CALLS = [
 SAMPLES = [
     "SELECT * FROM simsql._sampled_fingerprints('bob.article', NULL, 100)",
     "SELECT * FROM simsql._sampled_fingerprints('bob.article', 'fingerprint', 100)",
-    "SELECT * FROM simsql._measured_candidates('bob.article', ARRAY[1, 2], 3, 'fingerprint'{scope_or_null})",
 ]
 
 

@@ -1,7 +1,5 @@
 """Indexes learn how many keys searches read, and near decides by it whether to probe or to scan."""
 
-import re
-
 import pytest
 from articles import create_articles, create_index, create_table, fingerprints_of, near
 from oracle import near as expected_near
@@ -52,33 +50,6 @@ def test_what_is_learned_of_random_fingerprints_is_what_is_computed(connection):
         assert learned(connection)[distance] * 20_000 == pytest.approx(
             Design(4).candidates(distance, 20_000), rel=0.15
         )
-
-
-@pytest.mark.oldest_version
-def test_candidates_are_measured_in_the_key_tables(connection):
-    create_articles(connection, FINGERPRINTS)
-    for distance in (3, 7, 10):
-        share, measured = connection.execute(
-            "SELECT * FROM simsql._measured_candidates('article', %s::bigint[], %s, NULL, NULL)",
-            [FINGERPRINTS[:500], distance],
-        ).fetchone()
-        assert share == learned(connection)[distance]
-        assert measured == pytest.approx(mean_candidates(FINGERPRINTS, (4, 1, 0), distance), rel=0.3)
-    query = FINGERPRINTS[0]
-    plan = "\n".join(row[0] for row in connection.execute("SELECT simsql.explain_near('article', %s, 3)", [query]))
-    assert plan.startswith("strategy: exact")
-    (measured,) = connection.execute(
-        "SELECT candidates FROM simsql._measured_candidates('article', ARRAY[%s::bigint], 3, NULL, NULL)", [query]
-    ).fetchone()
-    assert measured == read_by(plan) - 4  # its own key in each table
-
-
-def read_by(plan):
-    """The keys that the index-only scans of key tables read."""
-    scans = re.split(r"(?=Index Only Scan using keys_)", plan.split("SubPlan")[0])[1:]
-    rows = [int(float(re.search(r"actual [^)]*rows=([\d.]+)", scan)[1])) for scan in scans]
-    removed = [int(re.search(r"Rows Removed by Filter: (\d+)|$", scan)[1] or 0) for scan in scans]
-    return sum(rows) + sum(removed)
 
 
 def test_few_keys_teach_nothing(connection):
@@ -166,12 +137,6 @@ def test_an_index_with_a_scope(connection):
     )
     candidates = mean_candidates(FINGERPRINTS, (4, 1, 0), 10)
     assert candidates / 1.5 < learned(connection)[10] * len(FINGERPRINTS) < candidates * 1.5
-    of_tenant = [fingerprint for fingerprint in FINGERPRINTS if fingerprint >= 0 and fingerprint % 3 == 1]
-    _, measured = connection.execute(
-        "SELECT * FROM simsql._measured_candidates('article', %s::bigint[], 10, NULL, '{\"tenant\": 1}')",
-        [of_tenant],
-    ).fetchone()
-    assert measured == pytest.approx(mean_candidates(of_tenant, (4, 1, 0), 10), rel=1e-9)
 
 
 def test_a_sample_of_a_table_is_bigints_and_their_number(connection):
@@ -187,8 +152,6 @@ def test_a_sample_of_a_table_is_bigints_and_their_number(connection):
 def test_a_role_without_privileges_learns_nothing_of_the_rows(connection, connect, new_role):
     create_articles(connection, FINGERPRINTS)
     session = connect(user=new_role())
-    measured = "SELECT candidates FROM simsql._measured_candidates('article', %s::bigint[], 7, NULL, NULL)"
-    assert session.execute(measured, [FINGERPRINTS]).fetchone() == (0,)
     with pytest.raises(errors.InsufficientPrivilege):
         session.execute("SELECT simsql._sampled_fingerprints('article', 'fingerprint', 100)")
 
