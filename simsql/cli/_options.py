@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +16,7 @@ import typer
 from simsql.decide.kinds import Protected
 from simsql.decide.rules import FEATURES_SIMILARITY, Keep, Rules
 from simsql.documents import STDOUT, DocumentReader, Layout, Outputs, Selection, printable, storable
+from simsql.documents.document import USUAL
 from simsql.documents.output_formats import Format, choose_format
 from simsql.errors import UsageError
 
@@ -34,6 +35,25 @@ class Html(StrEnum):
 
     SOURCE = "source"
     MAIN = "main"
+
+
+class InputFormat(StrEnum):
+    """The formats of files of documents."""
+
+    TEXT = "text"
+    JSONL = "jsonl"
+    JSON = "json"
+    CSV = "csv"
+    TSV = "tsv"
+    PARQUET = "parquet"
+
+
+class Quoting(StrEnum):
+    """How a quote is written inside a field of a table."""
+
+    DOUBLE = "double"
+    BACKSLASH = "backslash"
+    NONE = "none"
 
 
 class Storage(StrEnum):
@@ -79,6 +99,9 @@ MEANINGS = {
         "Connect to this PostgreSQL database: postgresql://user@host/name, or a URL for any SQLAlchemy driver; by"
         " default $SIMSQL_DATABASE",
     ),
+    "--delimiter": Meaning(
+        "CHAR", "Separate the fields of tables by this character, or tab; by default, the header shows it"
+    ),
     "--distance": Meaning("BITS", "Allow up to this many differing bits", "-d"),
     "--drop-indexes": Meaning(None, "Also drop all simhash indexes"),
     "--drop-list": Meaning(
@@ -112,6 +135,7 @@ MEANINGS = {
     "--follow": Meaning(
         None, "Go on until a signal, and fingerprint the rows that other programs write, within a second"
     ),
+    "--follow-links": Meaning(None, "Inside folders, also read what symbolic links lead to, once"),
     "--format": Meaning(
         "|".join(Format),
         "Print results in this format; by default, a table at a terminal and JSON lines elsewhere",
@@ -121,7 +145,8 @@ MEANINGS = {
     "--hidden": Meaning(None, "Also read hidden files and folders inside folders"),
     "--html": Meaning(
         "|".join(Html),
-        "Compare the source of web pages (.html, .htm, .xhtml), or their main content, without menus and footers",
+        "Compare the source of web pages (.html, .htm, .xhtml) and of texts in records, or their main content,"
+        " without menus and footers",
     ),
     "--id-column": Meaning("NAME", "Store ids in this column; by default, they are not stored"),
     "--id-field": Meaning("NAME", "Read ids from this field or column"),
@@ -132,6 +157,7 @@ MEANINGS = {
         "Read fingerprints from this file, one per line, written as for near --fingerprint; - is stdin",
         "-i",
     ),
+    "--input-format": Meaning("|".join(InputFormat), "Read all files in this format, whatever their names are"),
     "--into": Meaning("NAME", "Create this table and write the results to it"),
     "--keep": Meaning(
         "|".join(Keep),
@@ -154,6 +180,7 @@ MEANINGS = {
         "SIZE", "Skip documents larger than this after decompression: 500MB, 2GB (1GB is 1024MB)"
     ),
     "--missing": Meaning("ROWS", "Accept up to this many rows without a fingerprint for the new default index"),
+    "--no-header": Meaning(None, "The first row of a table is a record: its columns are called 1, 2, 3"),
     "--null": Meaning(None, "End each name in the drop list with a NUL, for xargs -0", "-0"),
     "--output": Meaning("FILE", "Write the results to this file instead of stdout (-)", "-o"),
     "--pairs": Meaning("N", "Draw this many pairs (1 or more)"),
@@ -165,6 +192,9 @@ MEANINGS = {
         None, "Print the queries for simsql.similar_candidates that search for similar texts instead"
     ),
     "--quiet": Meaning(None, "Print only results and errors: no progress, summary or remarks", "-q"),
+    "--quoting": Meaning(
+        "|".join(Quoting), "Quotes inside the fields of tables are doubled, follow a backslash, or mean nothing"
+    ),
     "--recall": Meaning(
         "SHARE", "Find this share of the texts that are exactly that similar, on average (0 to below 1)"
     ),
@@ -196,7 +226,11 @@ MEANINGS = {
     ),
     "--text": Meaning("TEXT", "Search for this text; - reads it from stdin"),
     "--text-column": Meaning("NAME", "Use this column for the texts"),
-    "--text-field": Meaning("NAME", "Read texts from this field or column"),
+    "--text-field": Meaning(
+        "NAME",
+        "Read texts from this field or column, or this path: data.text, messages[].content; may be repeated, to"
+        " join the texts of several",
+    ),
     "--texts": Meaning(
         None, "Compute the fingerprints of a sample of the rows again from their texts, and compare them, too"
     ),
@@ -423,30 +457,55 @@ class Printing:
         return choose_format(self.form)
 
 
+def _read_delimiter(written: str) -> str:
+    delimiter = "\t" if written in ("tab", "\\t") else written
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\\\r\n\0':
+        raise typer.BadParameter(f"{written!r} is not a delimiter: give one character, such as ';', or tab")
+    return delimiter
+
+
 @dataclass(frozen=True)
 class Reading:
     """The options of every command that reads documents."""
 
-    text_field: Annotated[str, option("--text-field")] = "text"
+    text_field: Annotated[list[str] | None, option("--text-field", "; by default text")] = None
     id_field: Annotated[str, option("--id-field")] = "id"
     hidden: Annotated[bool, option("--hidden")] = False
     include: Annotated[list[str] | None, option("--include")] = None
     exclude: Annotated[list[str] | None, option("--exclude")] = None
+    follow_links: Annotated[bool, option("--follow-links")] = False
+    input_format: Annotated[InputFormat | None, option("--input-format")] = None
+    lines: Annotated[bool, option("--lines")] = False
+    delimiter: Annotated[str | None, option("--delimiter", parser=_read_delimiter)] = None
+    no_header: Annotated[bool, option("--no-header")] = False
+    quoting: Annotated[Quoting, option("--quoting")] = Quoting.DOUBLE
+    html: Annotated[Html, option("--html")] = Html.SOURCE
     encoding: Encoding = "utf-8"
     max_document: MaxDocument = "100MB"
 
     def layout(self) -> Layout:
-        """Return the fields, the encoding and the limit."""
-        return Layout(self.text_field, self.id_field, self.encoding, parse_max_document(self.max_document))
+        """Return the shape of the files."""
+        return Layout(
+            tuple(dict.fromkeys(self.text_field or USUAL.text_fields)),
+            self.id_field,
+            self.encoding,
+            parse_max_document(self.max_document),
+            main_content=self.html is Html.MAIN,
+            lines=self.lines,
+            format=self.input_format,
+            delimiter=self.delimiter,
+            header=not self.no_header,
+            quoting=self.quoting.value,
+        )
 
     def selection(self) -> Selection:
         """Return which files to read inside folders."""
-        return Selection(self.hidden, self.include or (), self.exclude or ())
+        return Selection(self.hidden, self.include or (), self.exclude or (), self.follow_links)
 
-    def open(self, paths: Sequence[str], *, outputs: Outputs | None = None, lines: bool = False) -> DocumentReader:
+    def open(self, paths: Sequence[str], *, outputs: Outputs | None = None) -> DocumentReader:
         """Return the documents in files."""
-        layout, selection = replace(self.layout(), lines=lines), self.selection()
-        return DocumentReader(paths, layout, selection=selection, outputs=outputs, stdin=sys.stdin.buffer)
+        selection, stdin = self.selection(), sys.stdin.buffer
+        return DocumentReader(paths, self.layout(), selection=selection, outputs=outputs, stdin=stdin)
 
 
 @dataclass(frozen=True)

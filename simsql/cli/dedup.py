@@ -12,7 +12,6 @@ from simsql.cli._explanation import print_explained_pair
 from simsql.cli._options import (
     Deciding,
     Formatted,
-    Html,
     NewRecipeName,
     Paths,
     Reading,
@@ -29,7 +28,7 @@ from simsql.dedup.job import DedupOptions, run_dedup
 from simsql.dedup.sinks.clusters import ClusterCount, ClusterOutput, FileSink
 from simsql.dedup.sinks.formats import TABLE, FirstClusters, choose_writer
 from simsql.dedup.sources.files import FileSource
-from simsql.documents import STDOUT, Layout, printable
+from simsql.documents import STDOUT, printable
 from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.processes import usable_cores
@@ -64,15 +63,6 @@ class _Deciding(Deciding):
         return rules if self.keep or self.keep_field else replace(rules, keep=Keep.LONGEST)
 
 
-@dataclass(frozen=True)
-class _Reading(Reading):
-    html: Annotated[Html, option("--html")] = Html.SOURCE
-
-    def layout(self) -> Layout:
-        """Return the fields, the encoding, the limit, and what to read of web pages."""
-        return replace(super().layout(), main_content=self.html is Html.MAIN)
-
-
 @command("dedup")
 def dedup_command(
     *,
@@ -80,7 +70,7 @@ def dedup_command(
     against: Annotated[list[str] | None, option("--against")] = None,
     deciding: _Deciding,
     recipe: NewRecipeName = None,
-    reading: _Reading,
+    reading: Reading,
     workers: Workers = None,
     output: Annotated[Path | None, path_option("--output")] = None,
     form: Formatted = None,
@@ -139,6 +129,8 @@ def dedup_command(
     print_skips(found.refused, telling.console, what="not droppable:")
     print_skips(found.unlisted, telling.console, what="not in the drop list:")
     print_summary(_counts(source, sink, with_archive=bool(against)), stages, telling.console)
+    if source.total == 1:
+        telling.remark("one document is compared with nothing: with --lines, every line of a text is a document")
     if remark := found.kinds.remark():
         telling.remark(remark)
     skips.check_read()

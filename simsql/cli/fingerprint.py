@@ -10,7 +10,7 @@ from simsql.cli._options import Encode, NewRecipeName, Paths, Reading, number_op
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, print_skips
 from simsql.documents import Report, printable
-from simsql.errors import SimsqlError, UsageError
+from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_items, simhash_items_with_sketches
 from simsql.hamming import Design
 from simsql.hamming.planner import usual_designs
@@ -60,7 +60,6 @@ def fingerprint_command(
     recipe: NewRecipeName = None,
     encode: Annotated[Encode, option("--encode")] = Encode.DECIMAL,
     sketches: Annotated[bool, option("--sketches")] = False,
-    lines: Annotated[bool, option("--lines")] = False,
     workers: Annotated[int | None, number_option("--workers", "; one for stdin", least=1)] = None,
     querying: _Querying,
     reading: Reading,
@@ -76,7 +75,7 @@ def fingerprint_command(
         raise UsageError("the similarity, the recall and the design are those of a query: add --query")
     if querying.query and (sketches or encode is not Encode.DECIMAL):
         raise UsageError("--query prints queries: leave out --sketches and --encode")
-    reader = reading.open(paths, lines=lines)
+    reader = reading.open(paths)
 
     def named_texts(report: Report) -> Iterator[tuple[str, str]]:
         for item in reader.documents(report):
@@ -104,8 +103,8 @@ def fingerprint_command(
             printed += len(batch)
     if not printed:
         advice = ""
-        if "-" in paths and not lines and reader.skips.by_reason["not JSON"]:
+        if "-" in paths and not reading.lines and reader.skips.by_reason["not JSON"]:
             advice = "; use --lines to treat every line of stdin as a document"
-        raise SimsqlError(reader.nothing_found() + advice)
+        raise reader.nothing_found(advice)
     print_skips(reader.skips, telling.console, counted=True)
     reader.skips.check_read()

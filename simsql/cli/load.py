@@ -37,7 +37,7 @@ from simsql.database.unique import Decision
 from simsql.documents import STDOUT, Layout, Outputs, format_rows, open_output
 from simsql.documents.loading import load_documents, new_documents
 from simsql.documents.output_formats import Column, Format, choose_format, format_of_file, print_rows
-from simsql.errors import SimsqlError, UsageError
+from simsql.errors import UsageError
 from simsql.processes import usable_cores
 
 
@@ -52,8 +52,8 @@ class _Reading(Reading):
             return layout
         name, _, strings = self.fingerprint_field.rpartition("=")
         if strings in ("hex", "decimal"):
-            return replace(layout, text_field=name, fingerprints=strings)
-        return replace(layout, text_field=self.fingerprint_field, fingerprints="padded")
+            return replace(layout, text_fields=(name,), fingerprints=strings)
+        return replace(layout, text_fields=(self.fingerprint_field,), fingerprints="padded")
 
 
 _LEFT_OUT = (*map(Column, ("id", "place", "kept")), Column("distance", "number"), Column("similarity", "number"))
@@ -148,7 +148,7 @@ def load_command(
     index. With --unique, commit each batch, and list the documents that are left out, each with its row.
     """
     has_fingerprints = reading.fingerprint_field is not None
-    if has_fingerprints and (text_column or sketch_column or recipe or reading.text_field != "text"):
+    if has_fingerprints and (text_column or sketch_column or recipe or reading.text_field):
         raise UsageError(
             "--fingerprint-field reads no texts: leave out --text-field, --text-column, --sketch-column and"
             " --recipe"
@@ -173,7 +173,7 @@ def load_command(
                     load_unique(engine, table, documents, **shared, **deciding.arguments(), waits=run.remark)
                 )
             if not counts:
-                raise SimsqlError(reader.nothing_found())
+                raise reader.nothing_found()
             print_skips(reader.skips, run.console)
         else:
             with engine.connect() as connection:

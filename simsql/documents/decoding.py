@@ -206,6 +206,15 @@ def check_start(stream: Stream, encoding: str, *, is_records: bool = False) -> s
     return encoding
 
 
+def decode_start(stream: Stream, encoding: str, size: int) -> str:
+    """Return the text at the start of a file of records; nothing if it is none."""
+    sample = stream.sample(size)
+    try:
+        return sample.decode(check_start(stream, encoding, is_records=True), "ignore")
+    except (UnfitError, UnicodeError):
+        return ""
+
+
 class _AsUtf8(io.RawIOBase):
     """The text of a stream as UTF-8, with `UNDECODABLE` in place of invalid bytes."""
 

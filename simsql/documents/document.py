@@ -31,6 +31,8 @@ class Document(NamedTuple):
     """The status of the file when it was opened; None for standard input."""
     guess: str | None = None
     """The encoding of its file, if that is a guess, for the first document of the file."""
+    lacks: tuple[str, ...] = ()
+    """The text fields that its record does not have, if there are several."""
 
 
 class Found(NamedTuple):
@@ -61,8 +63,9 @@ class Skip(NamedTuple):
     """A skipped document or file, and the reason.
 
     `reason` is one of: "binary" or another kind of file, "not utf-8" (or another encoding), "empty", "too long",
-    "unreadable", "corrupt", "hidden", "excluded", "link", "special file", "not JSON", "not an object", "no field",
-    "ambiguous field", "no text", "not a string", "not a fingerprint", "not CSV", "wrong number of fields".
+    "unreadable", "corrupt", "hidden", "excluded", "link", "special file", "records" (in a file that is read as one
+    text), "not JSON", "not an object", "no field", "ambiguous field", "no text", "not a string", "not a
+    fingerprint", "not CSV", "wrong number of fields".
     "corrupt" stands for any number of documents, and a run ends with an error after everything else.
     """
 
@@ -76,10 +79,10 @@ class Skip(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The fields and the encoding of the files, and the limit for a document."""
+    """The shape of the files: formats, fields and encoding, and the limit for a document."""
 
-    text_field: str = "text"
-    """The field of a JSON object, or the column of a table, that holds the text."""
+    text_fields: tuple[str, ...] = ("text",)
+    """The fields of an object, or the columns of a table, that hold the text, joined by line feeds."""
     id_field: str = "id"
     """The field or column that names the document. Records without it are named `path:line`."""
     encoding: str = "utf-8"
@@ -89,13 +92,24 @@ class Layout:
     value_fields: tuple[str, ...] = ()
     """The fields or columns whose values are read beside the text, if a record has them."""
     main_content: bool = False
-    """Whether the text of a web page is its main content, and not its source."""
+    """Whether the text of a web page, or of a record, is its main content, and not its source."""
     fingerprints: str | None = None
     """How strings are written if the text field holds fingerprints: "padded", "hex" or "decimal"."""
     pictures: bool = False
     """Whether to read pictures, and nothing else."""
     lines: bool = False
     """Whether each line of a text, and of standard input, pipes and devices, is a document."""
+    format: str | None = None
+    """The format of all files, as the ending of a name without its dot; None if names and contents tell."""
+    delimiter: str | None = None
+    """The character between the fields of a table; None if the ending of the name and the header tell."""
+    header: bool = True
+    """Whether the first row of a table names its columns. Otherwise, they are called 1, 2, 3."""
+    quoting: str = "double"
+    """How a quote is written inside a field of a table: "double" or "backslash"; "none": it means nothing."""
+
+
+USUAL = Layout()
 
 
 def storable(name: str | os.PathLike[str]) -> str:

@@ -55,6 +55,8 @@ class Selection:
     """Globs: read only files that match one of them. None of them read every file."""
     exclude: Sequence[str] = ()
     """Globs: leave out files and folders that match one of them. The folders are not entered."""
+    follow_links: bool = False
+    """Whether to read what symbolic links inside folders lead to, once."""
 
     def __post_init__(self) -> None:
         for option, globs in (("--include", self.include), ("--exclude", self.exclude)):
@@ -124,7 +126,7 @@ class InputFiles:
 
     def __iter__(self) -> Iterator[Found | Skip]:
         """Yield all files. A file that several arguments reach comes once."""
-        # The real paths of what has come, if several arguments may lead there: links in folders are not followed.
+        # The real paths of what has come, if several arguments or links may lead there.
         seen: set[str] = set()
         for argument, real in self._arguments:
             if argument is None or real is None:
@@ -162,11 +164,15 @@ class InputFiles:
                 continue
             try:
                 status = path.lstat()
+                if stat.S_ISLNK(status.st_mode) and self._selection.follow_links:
+                    status, real = path.stat(), os.path.realpath(path)
+                    if real in seen:
+                        continue
                 is_folder = stat.S_ISDIR(status.st_mode)
                 against = self._selection.reason_against(parts, is_folder=is_folder)
                 if against and real in self._named:
                     continue  # its turn comes
-                if len(self._arguments) > 1 and not against:
+                if (len(self._arguments) > 1 or self._selection.follow_links) and not against:
                     seen.add(real)
                 if against:
                     raise against
@@ -184,7 +190,7 @@ class InputFiles:
 def check_regular(mode: int) -> None:
     """Raise UnfitError for anything but a regular file inside a folder."""
     if stat.S_ISLNK(mode):
-        raise UnfitError("link", "symbolic links inside folders are not followed: name the link to read it")
+        raise UnfitError("link", "symbolic links inside folders are followed only with --follow-links")
     if not stat.S_ISREG(mode):
         raise UnfitError("special file", "pipes, sockets and devices inside folders are not read")
 

@@ -38,6 +38,12 @@ _KINDS = (
         like_text=False,
     ),
     Kind(
+        "Arrow",
+        rb"ARROW1\0\0|\xff\xff\xff\xff...\0[\x10\x14]\0\0\0",
+        "write it as Parquet, as with Dataset.to_parquet of Hugging Face",
+        like_text=False,
+    ),
+    Kind(
         "image",
         rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP|II\*\0|MM\0\*|BM....\0\0\0\0|....ftyp(avi[fs]|he[iv][cmsx]|m[is]f1)",
         "simsql dedup --recipe phash compares pictures; for the texts in them, extract these first",

@@ -12,7 +12,6 @@ from simsql.database.sources import text_of
 from simsql.database.unique import NewDocument
 from simsql.documents import Document, DocumentReader, Report, Skip, Stages
 from simsql.documents.reports import DUPLICATE, repeated_id
-from simsql.errors import SimsqlError
 from simsql.fingerprint import Recipe
 
 
@@ -114,9 +113,10 @@ def load_documents(
             id_column=id_column,
             skip=skip,
         )
+    reader.skips.check_fields()
     # A load that is repeated has nothing to add.
     if not documents and not reader.skips.by_reason[DUPLICATE]:
-        raise SimsqlError(reader.nothing_found())
+        raise reader.nothing_found()
     return LoadSummary(documents, empty)
 
 

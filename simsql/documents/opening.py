@@ -2,6 +2,7 @@
 
 The format of a file is decided in this order:
 
+- The user names it.
 - The first bytes show compression (gzip, xz, bzip2, Zstandard).
 - `-` (standard input), named pipes and devices that the user names are JSON lines, a JSON array or a table.
 - The ending of the name, without .gz, .xz, .bz2 or .zst, shows the format: see `simsql.documents.formats`.
@@ -19,7 +20,7 @@ from typing import IO, Any, BinaryIO
 from simsql.documents import formats
 from simsql.documents.compression import find_compression, is_named_compressed
 from simsql.documents.decoding import Stream
-from simsql.documents.document import Document, Found, Layout, Skip
+from simsql.documents.document import USUAL, Document, Found, Layout, Skip
 from simsql.documents.files import FAILURES, check_regular, skip_of
 from simsql.documents.formats import Format, Target
 from simsql.documents.formats.lines import LINES
@@ -27,7 +28,6 @@ from simsql.documents.formats.stream import STREAM
 from simsql.documents.formats.text import TEXT
 from simsql.errors import SimsqlError
 
-_USUAL = Layout()
 _CHUNK = 1 << 21  # bytes
 
 
@@ -38,10 +38,11 @@ _FORMATS: list[Format] = [
 ]
 
 
-def format_of_name(path: Path, layout: Layout = _USUAL) -> Format:
+def format_of_name(path: Path, layout: Layout = USUAL) -> Format:
     """Return the format that the ending of a name shows."""
     is_compressed = is_named_compressed(path)
-    ending = (path.with_suffix("") if is_compressed else path).suffix.lower()
+    named = path.with_suffix("") if is_compressed else path
+    ending = f".{layout.format}" if layout.format else named.suffix.lower()
     suited = (each for each in _FORMATS if each.suits(ending, layout) and (each.is_stream or not is_compressed))
     return next(suited, TEXT)
 
@@ -50,7 +51,7 @@ def format_of(found: Found, layout: Layout) -> Format:
     """Return the format of a file or a stream."""
     is_stream = found.path is None or found.size is None
     format_ = format_of_name(found.path or Path(), layout)
-    if layout.pictures:
+    if layout.pictures or layout.format:
         return format_
     if layout.lines and (is_stream or not format_.is_records):
         return LINES

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from simsql.documents.decoding import DETECT, Stream, UnfitError, decode_text
-from simsql.documents.document import Document, Found, Layout, Skip, printable, storable
+from simsql.documents.document import USUAL, Document, Found, Layout, Skip, printable, storable
 from simsql.documents.files import VISIBLE, InputFiles, Selection
 from simsql.documents.formats import Format
 from simsql.documents.opening import FileReader, format_of
 from simsql.documents.output import Outputs
 from simsql.documents.parts import PART, Part, split
-from simsql.documents.reports import Report, SkipCount, name_paths
+from simsql.documents.reports import WRONG_SHAPE, Report, SkipCount, name_paths
 from simsql.errors import SimsqlError, UsageError
-
-_USUAL = Layout()
 
 
 class DocumentReader:
@@ -44,7 +42,7 @@ class DocumentReader:
     def __init__(
         self,
         paths: Sequence[str | Path],
-        layout: Layout = _USUAL,
+        layout: Layout = USUAL,
         *,
         selection: Selection = VISIBLE,
         stdin: BinaryIO | None = None,
@@ -103,17 +101,20 @@ class DocumentReader:
 
         return self.skips.documents(reported())
 
-    def nothing_found(self) -> str:
-        """Return the error message for files without documents."""
+    def nothing_found(self, advice: str = "") -> SimsqlError:
+        """Return the error for files without documents."""
         where = name_paths(self._paths)
         if not self.skips.by_reason:
-            return f"no documents in {where}: found nothing to read"
+            return SimsqlError(f"no documents in {where}: found nothing to read")
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.skips.by_reason.most_common())
-        first = self.skips.examples[0]
-        advice = ""
-        if "-" in map(str, self._paths) and self.skips.by_reason["not JSON"]:
-            advice = f"; stdin must be JSON lines, or a table with a column {self._layout.text_field!r}"
-        return f"no documents in {where}: skipped {reasons}; the first was {first.place}: {first.detail}{advice}"
+        ((most, _),) = self.skips.by_reason.most_common(1)
+        first = next(skip for skip in self.skips.examples if skip.reason == most)
+        if not advice and "-" in map(str, self._paths) and self.skips.by_reason["not JSON"]:
+            column = " or ".join(map(repr, self._layout.text_fields))
+            advice = f"; stdin must be JSON lines, or a table with a column {column}"
+        which = "the first was" if len(self.skips.by_reason) == 1 else f"the first {most} was"
+        said = f"no documents in {where}: skipped {reasons}; {which} {first.place}: {first.detail}{advice}"
+        return (UsageError if most in WRONG_SHAPE else SimsqlError)(said)
 
 
 def _known_encoding(encoding: str) -> str:

@@ -15,14 +15,14 @@ _STRINGS = {
     "hex": "1 to 16 hexadecimal digits",
     "decimal": "a decimal",
 }
-VALUE_OPTIONS = "--keep-field or --within"
-Record = tuple[str, str, Sequence[str]]
-"""The id, the text, and the values of the fields; empty without one."""
+Record = tuple[str, str, Sequence[str], Sequence[str]]
+"""The id, the text, the values of the fields, empty without one, and the text fields that are not there."""
 
 
 def read_each(
     items: Iterable[tuple[int, Any]],
     found: Found,
+    layout: Layout,
     parse: Callable[[Any], Record | None],
     unit: str = "line",
 ) -> Iterator[Document | Skip]:
@@ -38,6 +38,8 @@ def read_each(
             if isinstance(item, UnfitError):
                 raise item
             record = parse(item)
+            if record and layout.main_content:
+                record = (record[0], main_content(record[1]), *record[2:])
         except UnfitError as unfit:
             if unfit.reason == CORRUPT:
                 yield Skip(shown, CORRUPT, f"{unit} {number:,}: {unfit.detail}")
@@ -46,12 +48,21 @@ def read_each(
         else:
             del item  # which may be long, and what is made of it goes on without it
             if record:
-                identity, text, values = record
+                identity, text, values, lacks = record
                 del record
-                yield Document(
-                    identity or f"{name}:{number}", text, f"{shown}:{number}", tuple(values), number, path, status
-                )
+                named, place = identity or f"{name}:{number}", f"{shown}:{number}"
+                yield Document(named, text, place, tuple(values), number, path, status, None, tuple(lacks))
                 del text
+
+
+def main_content(page: str | bytes) -> str:
+    """Return the title, the headings and the main content of a page. Raise UnfitError without one."""
+    from simsql.fingerprint import html_parts  # noqa: PLC0415 - it takes longer to import than a short run
+
+    parts = html_parts(page)
+    if not parts:
+        raise UnfitError("empty", "the page has no text")
+    return "\n".join(text for text, _ in parts)
 
 
 def check_filled(text: str) -> None:
@@ -78,7 +89,7 @@ def spell_fingerprint(value: Any, layout: Layout) -> str:
     except (TypeError, ValueError):
         raise UnfitError(
             "not a fingerprint",
-            f"the field {layout.text_field!r} is {value!r:.40}: expected 64 bits: {_STRINGS[strings]}",
+            f"the field {layout.text_fields[0]!r} is {value!r:.40}: expected 64 bits: {_STRINGS[strings]}",
         ) from None
     return f"{number:016x}"
 
@@ -94,25 +105,22 @@ def name_of(identity: Any, fallback: str = "") -> str:
     return storable(identity)
 
 
-def missing_field(field: str, owner: str, names: Sequence[str]) -> UnfitError:
-    """Return the error for a missing field, which lists some of the names that exist instead."""
+def missing_field(fields: Sequence[str], names: Sequence[str]) -> UnfitError:
+    """Return the error for a record or a header without any of these fields, which lists some that it has."""
     shown = ", ".join(repr(name[:40]) for name in names[:_NAMES])
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
     there = f"has {shown}{more}; choose with --text-field" if names else "is empty"
-    return UnfitError("no field", f"{field!r} is missing: the {owner} {there}")
+    missing = " and ".join(map(repr, fields))
+    return UnfitError("no field", f"{missing} {'is' if len(fields) == 1 else 'are'} missing: the record {there}")
 
 
-def find_text_column(names: Sequence[str], field: str, owner: str) -> int:
-    """Return the position of the column of texts. Raise UnfitError without it, or if several have its name."""
-    column = find_column(names, field, "--text-field")
-    if column is None:
-        raise missing_field(field, owner, names)
-    return column
-
-
-def find_column(names: Sequence[str], field: str | None, option: str) -> int | None:
-    """Return the position of a column; None without it. Raise UnfitError if several have this name."""
-    if field is not None and names.count(field) > 1:
-        again = f"{names.count(field)} columns are called {field!r}: rename them, or choose another with {option}"
-        raise UnfitError("ambiguous field", again)
-    return names.index(field) if field is not None and field in names else None
+def check_unique(names: Sequence[str], layout: Layout) -> None:
+    """Raise UnfitError if several columns have the name of one that is read."""
+    options = dict.fromkeys(layout.value_fields, "--keep-field or --within")
+    options |= {layout.id_field: "--id-field"} | dict.fromkeys(layout.text_fields, "--text-field")
+    for name, option in options.items():
+        if names.count(name) > 1:
+            again = (
+                f"{names.count(name)} columns are called {name!r}: rename them, or choose another with {option}"
+            )
+            raise UnfitError("ambiguous field", again)

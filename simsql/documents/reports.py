@@ -9,7 +9,7 @@ from typing import Protocol
 from simsql.documents.decoding import CORRUPT
 from simsql.documents.document import Document, Skip, printable, storable
 from simsql.documents.opening import format_of_name
-from simsql.errors import SimsqlError
+from simsql.errors import SimsqlError, UsageError
 
 Report = Callable[[int], None]
 """Reports how much of a stage is done, in the unit of its total. The caller decides how to show it."""
@@ -21,8 +21,10 @@ NO_WORDS = "no words"
 # What nobody misses: texts that are empty or there already, and what a folder leaves out.
 _NOTHING_LOST = {"empty", "excluded", "hidden", "link", "special file", "not a picture"}
 _NOTHING_LOST |= {DUPLICATE, NO_WORDS, "flat picture"}
+# What the shape of a file hides from the run, and options show.
+WRONG_SHAPE = {"no field", "records"}
 # Files of other data, which may well lie in a folder beside files of records.
-_OTHER_DATA = {"no field", "ambiguous field", "not a string"}
+_OTHER_DATA = {"ambiguous field", "not a string"}
 _EXAMPLES = 10  # of each reason, so that a run that skips a million documents stays readable
 
 
@@ -46,6 +48,8 @@ class SkipCount:
         """The names of the files of records with documents."""
         self.guesses: Counter[str] = Counter()
         """The number of files that were decoded by a guess, by encoding."""
+        self._lacking: set[str] | None = None
+        """The text fields that no document has; None without a document."""
         self._named = named
         self._files: dict[str, Skip] = {}
         """One skip for each file of which anything was skipped: that of the file, or the first record."""
@@ -64,6 +68,8 @@ class SkipCount:
             if isinstance(item, Skip):
                 self.add(item)
                 continue
+            if self._lacking or self._lacking is None:
+                self._lacking = {*item.lacks} if self._lacking is None else self._lacking.intersection(item.lacks)
             if item.guess:
                 self.guesses[item.guess] += 1
             if item.line is not None and item.path is not path:
@@ -75,6 +81,8 @@ class SkipCount:
     def add_all(self, later: "SkipCount") -> None:
         """Count what another one has counted."""
         self.read |= later.read
+        if later._lacking is not None:
+            self._lacking = later._lacking if self._lacking is None else self._lacking & later._lacking
         left = {reason: _EXAMPLES - self.by_reason[reason] for reason in later.by_reason}
         for skip in later.examples:
             if left[skip.reason] > 0:
@@ -88,22 +96,33 @@ class SkipCount:
     def _note(self, name: str, skip: Skip) -> None:
         if skip.reason in _NOTHING_LOST:
             return
-        is_damaged = skip.reason == CORRUPT
-        if is_damaged or self._named is None or name in self._named or format_of_name(Path(name)).is_records:
+        is_noted = self._named is None or name in self._named or skip.reason in {*WRONG_SHAPE, CORRUPT}
+        if is_noted or format_of_name(Path(name)).is_records:
             known = self._files.setdefault(name, skip)
             if skip.line is None and known.line is not None:
                 self._files[name] = skip
+
+    def check_fields(self) -> None:
+        """Raise UsageError if the user names several text fields, and no document has one of them."""
+        if self._lacking:
+            raise UsageError(f"no document has a field {min(self._lacking)!r}: choose others with --text-field")
 
     def check_read(self, what: str = "the results are incomplete") -> None:
         """Raise SimsqlError if a file of records, or one that the user named, was not read, or not all of it.
 
         A record that is skipped alone is not enough, nor is a file of other data in a folder, unless nothing else
-        was read. Call it last: everything else is done all the same, except what `what` says.
+        was read. It is a UsageError if options would read it. Call it last: everything else is done all the same,
+        except what `what` says.
         """
+        self.check_fields()
         missed = []
         for name, skip in self._files.items():
             if name in (self._named or ()):
                 is_missed = name not in self.read or skip.line is None
+            elif skip.reason in WRONG_SHAPE:
+                # Beside texts alone, what only looks like records may be settings.
+                are_records = self.read or format_of_name(Path(name)).is_records
+                is_missed = name not in self.read and bool(are_records)
             else:
                 is_missed = not self.read or (skip.line is None and skip.reason not in _OTHER_DATA)
             if is_missed:
@@ -112,7 +131,9 @@ class SkipCount:
             skip = self._files[missed[0]]
             part = " in full" if missed[0] in self.read else ""
             more = f", nor {len(missed) - 1:,} more files" if len(missed) > 1 else ""
-            raise SimsqlError(f"{what}: {missed[0]} was not read{part}{more} ({skip.reason}: {skip.detail})")
+            raise (UsageError if skip.reason in WRONG_SHAPE else SimsqlError)(
+                f"{what}: {missed[0]} was not read{part}{more} ({skip.reason}: {skip.detail})"
+            )
 
 
 def name_of_file(item: Document | Skip) -> str:

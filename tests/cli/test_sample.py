@@ -109,4 +109,4 @@ def test_what_cannot_be_drawn(tmp_path, documents):
     run("sample", documents, "--output", tmp_path / "no" / "pairs").failed(2, "is not a folder: create it")
     alone = write_lines(tmp_path / "alone.jsonl", {"a": "one", "c": "..."})
     run("sample", alone).failed(1, "fewer than two of 2 documents have words: nothing to label")
-    run("sample", write_lines(tmp_path / "bad.jsonl", [{"id": 1}])).failed(1, "no documents in", "no field")
+    run("sample", write_lines(tmp_path / "bad.jsonl", [{"id": 1}])).failed(2, "no documents in", "no field")

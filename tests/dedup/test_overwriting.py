@@ -1,6 +1,7 @@
 """What a run reads is never overwritten, whatever leads to it."""
 
 import json
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -49,10 +50,12 @@ def test_a_file_in_a_folder_is_overwritten_only_if_it_is_left_out(folder, home, 
     (folder / "out").symlink_to("a.jsonl")
     before = snapshot(folder)
     for output in ("a.jsonl", "sub/text.txt", "out"):
-        found = run("dedup", ".", "--output", "new", option, output)
+        written = {"--output": "new"} | {option: output}
+        found = run("dedup", ".", *chain.from_iterable(written.items()))
         found.failed(2, f"{option} would overwrite", "in a folder that is read", "--exclude ")
     assert snapshot(folder) == before
-    run("dedup", ".", "--output", "new", option, "sub/text.txt", "--exclude", "text.txt", home=home).done()
+    written = {"--output": "new"} | {option: "sub/text.txt"}
+    run("dedup", ".", *chain.from_iterable(written.items()), "--exclude", "text.txt", home=home).done()
     assert snapshot(folder)[folder / "sub/text.txt"] != before[folder / "sub/text.txt"]
     assert snapshot(folder)[folder / "a.jsonl"] == before[folder / "a.jsonl"]
 

@@ -86,7 +86,7 @@ def test_lines_that_are_called_json(tmp_path):
     lines = '{"id": 1, "text": "a"}\n{"id": 2}\n{"id": 3, "text": "b"}\n'
     path = write(tmp_path / "a.JSON.gz", gzip.compress(lines.encode()))
     assert [getattr(item, "text", None) for item in read(path)] == ["a", None, "b"]
-    assert texts(path, text_field="body") == [lines]
+    assert {item.reason for item in read(path, text_fields=("body",))} == {"no field"}
 
 
 @pytest.mark.parametrize("size", [1, 100_000, 300_000])
@@ -94,8 +94,8 @@ def test_a_first_record_of_any_size(tmp_path, size):
     records = [{"more": "x" * size, "text": "a"}, {"text": "b"}]
     assert texts(write(tmp_path / "a.json", json.dumps(records))) == ["a", "b"]
     assert texts(write(tmp_path / "a.json", "\n".join(map(json.dumps, records)))) == ["a", "b"]
-    alone = json.dumps(records[0], indent=2)
-    assert texts(write(tmp_path / "a.json", alone)) == [alone]
+    alone = write(tmp_path / "a.json", json.dumps(records[0], indent=2))
+    assert read(alone) == [Document(str(alone), "a", str(alone))]
 
 
 @pytest.mark.parametrize("delimiter", [",", "\t"])
@@ -107,7 +107,7 @@ def test_a_table_on_standard_input(delimiter, start):
     expected = [Document("1", "a\nb", "stdin:2"), Document("2", "c, d", "stdin:4")]
     assert from_stdin(data) == expected
     assert from_stdin(gzip.compress(data)) == expected
-    assert [item.reason for item in from_stdin(data, text_field="body")][:1] == ["not JSON"]
+    assert [item.reason for item in from_stdin(data, text_fields=("body",))][:1] == ["not JSON"]
     assert from_stdin(b"text\n", lines=True)[0].text == "text"
 
 
@@ -119,5 +119,5 @@ def test_a_header_may_have_line_breaks(tmp_path, end):
     expected = [("2", "x", 5), ("4", f"y{end}z", 6)]
     for table in (rows, rows.replace(",", "\t")):
         path = write(tmp_path / ("a.csv" if "," in table else "a.tsv"), table.encode())
-        for found in (read(path, text_field=field), from_stdin(table.encode(), text_field=field)):
+        for found in (read(path, text_fields=(field,)), from_stdin(table.encode(), text_fields=(field,))):
             assert [(item.name, item.text, int(item.place.rpartition(":")[2])) for item in found] == expected

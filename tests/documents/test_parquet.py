@@ -41,13 +41,13 @@ def test_ids_of_any_type(tmp_path):
 def test_other_columns_and_types(tmp_path):
     columns = {"a.b": ["dotted"], "a": [{"b": "nested"}], "number": [1], "key": ["k"]}
     path = write_table(tmp_path / "A.PARQUET", columns)
-    assert read(path, text_field="a.b", id_field="key") == [Document("k", "dotted", f"{path}:1")]
+    assert read(path, text_fields=("a.b",), id_field="key") == [Document("k", "dotted", f"{path}:1")]
     for field, reason, detail in (
-        ("text", "no field", "'text' is missing: the file has 'a.b', 'a', 'number', 'key'"),
+        ("text", "no field", "'text' is missing: the record has 'a.b', 'a', 'number', 'key'"),
         ("number", "not a string", "the column 'number' is int64"),
         ("a", "not a string", "the column 'a' is struct"),
     ):
-        skip = one_skip(path, text_field=field)
+        skip = one_skip(path, text_fields=(field,))
         assert (skip.place, skip.reason) == (str(path), reason)
         assert skip.detail.startswith(detail)
     pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, ["text", "text"]), path)

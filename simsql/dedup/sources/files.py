@@ -61,7 +61,8 @@ class FileSource(Source):
         with stages.stage("read and fingerprint", self.reader.bytes_total) as report:
             found = list(self._described(describe, report))
         if not found:
-            raise SimsqlError(self.reader.nothing_found())
+            raise self.reader.nothing_found()
+        self.reader.skips.check_fields()
         self.files: Files = concatenate(each.files for each in found)
         self.columns: Columns = concatenate(each.columns for each in found)
         features = concatenate(each.features for each in found)

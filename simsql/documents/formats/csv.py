@@ -4,75 +4,118 @@ import csv
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from io import StringIO
+from itertools import chain
+from typing import NamedTuple
 
 from simsql.documents.decoding import (
     CORRUPT,
+    SAMPLE,
     UNDECODABLE,
     RecordBytes,
     Stream,
     UnfitError,
     cut_off,
+    decode_start,
     too_long,
     undecodable,
 )
 from simsql.documents.document import Document, Found, Layout, Skip, printable
+from simsql.documents.fields import Fields
 from simsql.documents.formats import Format, Target, leave_out
-from simsql.documents.output_formats import DELIMITERS
-from simsql.documents.records import (
-    VALUE_OPTIONS,
-    Record,
-    check_filled,
-    find_column,
-    find_text_column,
-    name_of,
-    read_each,
-    spell_fingerprint,
-)
+from simsql.documents.records import Record, check_unique, missing_field, read_each
 
+_DELIMITERS = ",\t;|"
+_HINT = "sep="
 _PIECE = 1 << 16  # bytes of a line that are read at once
 _LINE_ENDS = (b"\n", b"\r")
 _OPEN = "a quote is never closed"
 
 
+class Dialect(NamedTuple):
+    """How the fields of a table are separated, and how quotes are written inside them."""
+
+    delimiter: str
+    quoting: str = "double"
+
+    def rows(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        """Return the rows in lines. Quoting is strict, because a stray quote would silently swallow other rows."""
+        return csv.reader(
+            lines,
+            delimiter=self.delimiter,
+            quoting=csv.QUOTE_NONE if self.quoting == "none" else csv.QUOTE_MINIMAL,
+            doublequote=self.quoting == "double",
+            escapechar="\\" if self.quoting == "backslash" else None,
+            strict=True,
+        )
+
+
+def find_dialect(start: str, layout: Layout, *delimiters: str) -> Dialect | None:
+    """Return the dialect of a table whose first row is a hint of Excel, or has a text field; None otherwise."""
+    if hint := re.match(r"sep=([^\s\w\"]|\t)\r?\n", start):
+        return Dialect(hint[1], layout.quoting)
+    for delimiter in dict.fromkeys([*delimiters, *_DELIMITERS]):
+        dialect = Dialect(delimiter, layout.quoting)
+        with suppress(csv.Error):
+            names = next(filter(None, dialect.rows(StringIO(start, newline=""))), [])
+            if len(names) > (delimiter not in delimiters) and set(layout.text_fields) & set(names):
+                return dialect
+    return None
+
+
 class Table(Format):
     """Rows, the first of which names the columns.
 
-    The place of a row is the line where it begins. Rows without an id are named after their place. Quoting is
-    strict, because a stray quote would silently swallow the rows after it.
+    The place of a row is the line where it begins. Rows without an id are named after their place.
     """
 
     is_records = True
 
-    def __init__(self, ending: str, delimiter: str) -> None:
-        self.endings = (ending,)
+    def __init__(self, *endings: str, delimiter: str) -> None:
+        self.endings = endings
         self.delimiter = delimiter
 
     def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the text column of each row. Skip single rows that are unfit."""
-        rows = Rows(RecordBytes(stream, layout.encoding), self.delimiter, layout.max_document)
-        header = next((row for _, row in rows if row), None)
-        if header is None:
+        dialect = self._dialect(stream, layout)
+        table = Rows(RecordBytes(stream, layout.encoding), dialect, layout.max_document)
+        rows = iter(table)
+        # A hint of Excel, not a row.
+        first = next(((number, row) for number, row in rows if row not in ([], [_HINT, ""])), None)
+        if first is None:
             raise UnfitError("empty", "no header row: the first row of a CSV file must name its columns")
+        header = first[1]
         if isinstance(header, UnfitError):
             raise UnfitError(header.reason, f"{header.detail}; without the header, no row can be read")
-        text_column = find_text_column(header, layout.text_field, "header")
-        id_column = find_column(header, layout.id_field, "--id-field")
-        value_columns = [find_column(header, field, VALUE_OPTIONS) for field in layout.value_fields]
+        if not layout.header:
+            header = [str(number) for number, _ in enumerate(header, 1)]
+            rows = chain([first], rows)
+        check_unique(header, layout)
+        fields = Fields(layout)
+        wanted = {*layout.text_fields, layout.id_field, *layout.value_fields}
+        columns = [(name, column) for column, name in enumerate(header) if name in wanted]
+        if not set(layout.text_fields) & set(header):
+            raise missing_field(layout.text_fields, header)
 
         def parse(row: list[str]) -> Record | None:
             if not row:
                 return None
-            rows.check_width(row, len(header))
-            text = row[text_column]
-            check_filled(text)
-            identity = "" if id_column is None else name_of(row[id_column])
-            values = ["" if column is None else name_of(row[column]) for column in value_columns]
-            return identity, spell_fingerprint(text, layout) if layout.fingerprints else text, values
+            table.check_width(row, len(header))
+            return fields.read({name: row[column] for name, column in columns})
 
-        return read_each(rows, found, parse)
+        return read_each(rows, found, layout, parse)
+
+    def _dialect(self, stream: Stream, layout: Layout) -> Dialect:
+        """Return how the fields of a table are separated, by its first row if the layout does not say it."""
+        if layout.delimiter:
+            return Dialect(layout.delimiter, layout.quoting)
+        start = decode_start(stream, layout.encoding, SAMPLE)
+        return find_dialect(start, layout, self.delimiter) or Dialect(self.delimiter, layout.quoting)
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
         """Copy all other rows byte for byte."""
+        dialect = self._dialect(stream, layout)
         data = RecordBytes(stream, layout.encoding)
         target = data.copy_to(target)
         row = bytearray()
@@ -85,7 +128,7 @@ class Table(Format):
                     row.clear()
                 yield line
 
-        rows = Rows(data, self.delimiter, layout.max_document, take)
+        rows = Rows(data, dialect, layout.max_document, take)
 
         def pieces() -> Iterator[tuple[int, bytes]]:
             for number, _ in rows:
@@ -102,7 +145,7 @@ class Rows:
     def __init__(
         self,
         data: RecordBytes,
-        delimiter: str,
+        dialect: Dialect,
         limit: int,
         take: Callable[[Iterator[bytes]], Iterator[bytes]] = iter,
     ) -> None:
@@ -112,9 +155,9 @@ class Rows:
         self._has_end = True
         self._data = data
         self._lines = take(_iter_lines(data, limit))
-        self._delimiter = delimiter
+        self._dialect = dialect
         self._limit = self._left = limit
-        self._rows = csv.reader(self._iterate(), delimiter=delimiter, strict=True)
+        self._rows = dialect.rows(self._iterate())
 
     def __iter__(self) -> Iterator[tuple[int, list[str] | UnfitError]]:
         """Yield rows, or errors, with the numbers of the lines where they begin. Blank lines are empty rows."""
@@ -130,7 +173,7 @@ class Rows:
                 is_open = "unexpected end" in str(error)
                 row = self._unfit("not CSV", _OPEN if is_open else printable(str(error)), is_open=is_open)
             except UnfitError as unfit:
-                self._rows = csv.reader(self._iterate(), delimiter=self._delimiter, strict=True)
+                self._rows = self._dialect.rows(self._iterate())
                 row = unfit
             else:
                 damaged = next((place for place, field in enumerate(row, 1) if UNDECODABLE in field), 0)
@@ -155,9 +198,9 @@ class Rows:
         """Return the error of the last row: damage if it never ends, or has several lines because of a quote."""
         lines = self._number - self._first + 1
         if lines == 1 and not is_open:
-            return UnfitError(reason, f"{what}: check the quoting")
+            return UnfitError(reason, f"{what}: check the quoting, or choose with --quoting")
         lost = "1 line is" if lines == 1 else f"{lines:,} lines are"
-        return UnfitError(CORRUPT, f"{what}: {lost} lost; check the quoting")
+        return UnfitError(CORRUPT, f"{what}: {lost} lost; check the quoting, or choose with --quoting")
 
     def _iterate(self) -> Iterator[str]:
         """Yield lines for the csv module. Raise UnfitError at the end of a row that is too long."""
@@ -188,7 +231,7 @@ class Rows:
         """Skip to the end of a row, given the beginning of a line and the state there. Return that at the end."""
         while line:
             # Maybe a part of a line, which ends within a character: what tells the state is ASCII.
-            state = pass_over_fields(line.decode("latin-1"), self._delimiter, state)
+            state = pass_over_fields(line.decode("latin-1"), self._dialect, state)
             has_end = line.endswith(_LINE_ENDS)
             if has_end and state != IN_QUOTES:
                 break
@@ -218,15 +261,19 @@ def _iter_lines(data: RecordBytes, limit: int) -> Iterator[bytes]:
 BEFORE_FIELD, _WITHOUT_QUOTES, IN_QUOTES, _BEHIND_QUOTE, _REFUSED = range(5)
 
 
-def pass_over_fields(line: str, delimiter: str, state: int) -> int:
+def pass_over_fields(line: str, dialect: Dialect, state: int) -> int:
     """Return the state of a row at the end of a line, or of a part of one, as the csv module reads it."""
-    for match in re.finditer(f'"|{delimiter}|[^"{delimiter}\r\n]+', line):
+    if dialect.quoting == "none":
+        return _WITHOUT_QUOTES
+    delimiter = re.escape(dialect.delimiter)
+    escape = r"\\" if dialect.quoting == "backslash" else ""
+    for match in re.finditer(f'{escape and escape + ".?|"}"|{delimiter}|[^"{delimiter}{escape}\r\n]+', line):
         part = match[0]
         if state == IN_QUOTES:
             state = _BEHIND_QUOTE if part == '"' else IN_QUOTES
         elif part == '"' and state in (BEFORE_FIELD, _BEHIND_QUOTE):
             state = IN_QUOTES
-        elif state != _REFUSED and part == delimiter:
+        elif state != _REFUSED and part == dialect.delimiter:
             state = BEFORE_FIELD
         elif state in (_BEHIND_QUOTE, _REFUSED):
             return _REFUSED
@@ -235,4 +282,14 @@ def pass_over_fields(line: str, delimiter: str, state: int) -> int:
     return state
 
 
-FORMATS = [Table(ending, delimiter) for ending, delimiter in DELIMITERS.items()]
+CSV, TSV = Table(".csv", delimiter=","), Table(".tsv", ".tab", delimiter="\t")
+FORMATS = [CSV, TSV]
+
+
+def table_of(start: str, layout: Layout, *delimiters: str) -> Table | None:
+    """Return the format of a text whose first row is that of a table with a text field; None for any other text.
+
+    A single column is enough with one of these delimiters.
+    """
+    dialect = find_dialect(start, layout, *delimiters)
+    return (TSV if dialect.delimiter == "\t" else CSV) if dialect else None

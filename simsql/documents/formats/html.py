@@ -1,8 +1,9 @@
 """Read the main content of web pages, instead of their source."""
 
-from simsql.documents.decoding import Stream, UnfitError, check_start, read_document
+from simsql.documents.decoding import Stream, check_start, read_document
 from simsql.documents.document import Found, Layout
 from simsql.documents.formats import OneText
+from simsql.documents.records import main_content
 
 
 class Html(OneText):
@@ -16,13 +17,8 @@ class Html(OneText):
 
     def text(self, stream: Stream, found: Found, layout: Layout) -> str:  # noqa: ARG002
         """Return the title, the headings and the main content of a page."""
-        from simsql.fingerprint import html_parts  # noqa: PLC0415 - it takes longer to import than a short run
-
         check_start(stream, "latin-1", is_records=True)  # whatever its encoding is
-        parts = html_parts(bytes(read_document(stream, layout.max_document)))
-        if not parts:
-            raise UnfitError("empty", "the page has no text")
-        return "\n".join(text for text, _ in parts)
+        return main_content(bytes(read_document(stream, layout.max_document)))
 
 
 FORMATS = [Html()]

@@ -2,9 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from simsql.documents.decoding import (
@@ -13,19 +12,24 @@ from simsql.documents.decoding import (
     RecordBytes,
     Stream,
     UnfitError,
-    check_start,
     cut_off,
+    decode_start,
+    decode_text,
     too_long,
 )
-from simsql.documents.document import Document, Found, Layout, Skip
-from simsql.documents.formats import ByContent, Format, Target, leave_out
+from simsql.documents.document import USUAL, Document, Found, Layout, Skip, printable
+from simsql.documents.fields import Fields, type_of
+from simsql.documents.formats import ByContent, ChangedError, Format, Target, leave_out
 from simsql.documents.formats.lines import Lines
 from simsql.documents.formats.text import TEXT
-from simsql.documents.records import Record, check_filled, missing_field, name_of, read_each, spell_fingerprint
+from simsql.documents.records import Record, read_each
 
 _DECODER = json.JSONDecoder()
 _START = re.compile(r"\s*(\[\s*)?(?=\{)")
-_NEXT_LINE = re.compile(r"[ \t]*\r?\n\s*\{")
+_NEXT_OBJECT = re.compile(r"\s*\{")
+_TWO_LINES = re.compile(r"\s*\{[^\n]*\n\s*\{")
+_WRAPPED = re.compile(r'\s*\{[^\[\]{}]*"\s*:\s*\[\s*\{')
+_TEXTS = re.compile(r'\s*\[\s*"(?:[^"\\]|\\.)*"\s*,\s*"')
 _BETWEEN_RECORDS = re.compile(r'["\[\]{},]')
 _INSIDE_RECORD = re.compile(r'["\[\]{}]')
 _REST_OF_STRING = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*("?)', re.DOTALL)
@@ -40,17 +44,19 @@ class JsonLines(Lines):
 
     endings = (".jsonl", ".ndjson")
 
-    def parse(self, layout: Layout, line: str, *, has_end: bool = True) -> Record | None:
-        """Return the fields of the JSON object in a line."""
-        if not line or line.isspace():
-            return None
-        try:
-            record = _parse_object(line, has_end=has_end)
-            text = _text_of(record, layout)
-            values = [name_of(record.get(field)) for field in layout.value_fields]
-            return name_of(record.get(layout.id_field)), text, values
-        except RecursionError:
-            raise UnfitError("not JSON", "nested too deeply") from None
+    def parser(self, layout: Layout) -> Callable[..., Record | None]:
+        """Return what returns the fields of the JSON object in a line."""
+        fields = Fields(layout)
+
+        def parse(line: str, *, has_end: bool = True) -> Record | None:
+            if not line or line.isspace():
+                return None
+            try:
+                return fields.read(_parse_object(line, has_end=has_end))
+            except RecursionError:
+                raise UnfitError("not JSON", "nested too deeply") from None
+
+        return parse
 
 
 class JsonArray(Format):
@@ -63,7 +69,14 @@ class JsonArray(Format):
         """Yield the text field of each object."""
         data = RecordBytes(stream, layout.encoding)
         elements = enumerate(_elements(data, layout.max_document), 1)
-        return read_each(elements, found, partial(self._parse, layout), "element")
+        parse = JSON_LINES.parser(layout)
+
+        def parse_element(element: str) -> Record:
+            if record := parse(element):
+                return record
+            raise UnfitError("not JSON", "there is nothing between two commas")
+
+        return read_each(elements, found, layout, parse_element, "element")
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
         """Copy all other elements. Their values stay, and the white space between them does not."""
@@ -84,52 +97,106 @@ class JsonArray(Format):
             start = data.encode(",\n")
         target.write(data.encode("]\n"))
 
-    def _parse(self, layout: Layout, element: str) -> Record:
-        if record := JSON_LINES.parse(layout, element):
-            return record
-        raise UnfitError("not JSON", "there is nothing between two commas")
+
+class JsonObject(Format):
+    """One JSON object, which is one document."""
+
+    endings = ()
+    is_records = False
+
+    def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
+        """Yield the text of the object."""
+        parse = JSON_LINES.parser(layout)
+        whole = decode_text(stream, layout.encoding, layout.max_document)
+        for item in read_each([(1, whole)], found, layout, parse):
+            if isinstance(item, Skip):
+                yield item._replace(place=printable(found.name), line=None)
+            else:
+                yield item._replace(name=found.name, place=printable(found.name), line=None)
+
+    def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:  # noqa: ARG002
+        """Raise ChangedError: the file had records when it was read."""
+        raise ChangedError
 
 
 class Json(ByContent):
-    """An array of records or lines of them if the first record has the text field, or else one text.
+    """An array or lines of objects, an object with the text field, or else one text: settings, for example.
 
-    Without the field, it may as well be settings or translations, which are texts.
+    Records in another shape raise UnfitError: they would count as one text.
     """
 
     endings = (".json",)
     is_records = None
 
     def find(self, stream: Stream, layout: Layout) -> Format:
-        """Return the format of a file by its first record."""
+        """Return the format of a file by its start."""
         size = SAMPLE
-        record, end = None, 0
         while True:
-            text = decode_start(stream, layout, size)
+            text = decode_start(stream, layout.encoding, size)
             start = _START.match(text)
+            if _TEXTS.match(text):
+                raise other_shape("an array of texts, not of objects", "jq -c '.[] | {text: .}' FILE")
             if not start:
                 return TEXT
+            if start[1]:
+                return JSON_ARRAY
             is_whole = len(stream.sample(size)) < size
+            record, end = None, 0
             with suppress(ValueError, RecursionError):
                 record, end = _DECODER.raw_decode(text, start.end())
             # What follows the first record tells whether there are lines.
             if is_whole or (record is not None and text[end:].strip()) or size > layout.max_document:
                 break
             size *= 4
-        if not isinstance(record, dict) or layout.text_field not in record:
+        if not is_whole and record is None:
+            if _WRAPPED.match(text):
+                raise other_shape("its records are in an array inside an object", "jq -c '.NAME[]' FILE")
             return TEXT
-        if start[1]:
-            return JSON_ARRAY
-        has_lines = "\n" not in text[start.end() : end] and _NEXT_LINE.match(text, end)
-        return JSON_LINES if has_lines else TEXT
+        if not isinstance(record, dict):
+            # The first of several lines may be damaged.
+            return JSON_LINES if _TWO_LINES.match(text) else TEXT
+        if _NEXT_OBJECT.match(text, end):
+            if "\n" in text[start.end() : end]:
+                raise other_shape("its objects take several lines each", "jq -c . FILE")
+            return JSON_LINES
+        _check_shape(record, end)
+        # Fields that the user names are meant for such files, too.
+        is_record = layout.text_fields != USUAL.text_fields or Fields(layout).has_text(record)
+        return JSON_OBJECT if is_record else TEXT
 
 
-def decode_start(stream: Stream, layout: Layout, size: int) -> str:
-    """Return the text at the start of a file of records; nothing if it is none."""
-    sample = stream.sample(size)
-    try:
-        return sample.decode(check_start(stream, layout.encoding, is_records=True), "ignore")
-    except (UnfitError, UnicodeError):
-        return ""
+def _check_shape(record: dict[str, Any], size: int) -> None:
+    """Raise UnfitError for an object that holds records, given its size in characters."""
+    values = list(record.values())
+    for name, value in record.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict) and 2 * len(json.dumps(value)) > size:
+            raise other_shape(
+                f"its records are in an array called {name!r}", f"jq -c '.[{json.dumps(name)}][]' FILE"
+            )
+    lengths = {len(value) for value in values if isinstance(value, list)}
+    are_columns = len(values) > 1 and all(isinstance(value, list) for value in values) and len(lengths) == 1
+    # As pandas writes a table.
+    are_numbered = all(isinstance(value, dict) and [*value][:2] == ["0", "1"] for value in values)
+    if (are_columns and lengths.isdisjoint({0, 1})) or (values and are_numbered):
+        raise other_shape(
+            "each of its columns is one value", "pandas.DataFrame.to_json(orient='records', lines=True)"
+        )
+
+
+def other_shape(what: str, remedy: str) -> UnfitError:
+    """Return the error for records that are not read as they are."""
+    return UnfitError(
+        "records", f"{what}: write JSON lines, as with {remedy}; --input-format text compares the file as one text"
+    )
+
+
+def are_json_lines(start: str, layout: Layout) -> bool:
+    """Return whether a text begins with lines of objects, the first of which has a text field."""
+    line, _, rest = start.partition("\n")
+    with suppress(ValueError, RecursionError):
+        record = json.loads(line) if line.startswith("{") and _NEXT_OBJECT.match(rest) else None
+        return isinstance(record, dict) and Fields(layout).has_text(record)
+    return False
 
 
 def is_array(start: str) -> bool | None:
@@ -151,9 +218,7 @@ def _parse_object(line: str, *, has_end: bool) -> dict[str, Any]:
     except ValueError as error:  # Python's limit on the digits of an integer
         raise UnfitError("not JSON", f"a number is too long: {error}") from None
     if not isinstance(record, dict):
-        raise UnfitError(
-            "not an object", f"a line must be one JSON object, not {_json_type(record)}{_advice(line)}"
-        )
+        raise UnfitError("not an object", f"a line must be one JSON object, not {type_of(record)}{_advice(line)}")
     return record
 
 
@@ -161,26 +226,6 @@ def _advice(line: str) -> str:
     if line.lstrip().startswith("["):
         return " (this looks like a JSON array: convert it to JSON lines with jq -c '.[]')"
     return ""
-
-
-def _text_of(record: dict[str, Any], layout: Layout) -> str:
-    field = layout.text_field
-    if field not in record:
-        raise missing_field(field, "line", list(record))
-    text = record[field]
-    if text is None:
-        raise UnfitError("no text", f"the field {field!r} is null")
-    if layout.fingerprints:
-        return spell_fingerprint(text, layout)
-    if not isinstance(text, str):
-        raise UnfitError("not a string", f"the field {field!r} is {_json_type(text)}")
-    check_filled(text)
-    return text
-
-
-def _json_type(value: object) -> str:
-    names = {bool: "a boolean", dict: "an object", list: "an array", str: "a string", type(None): "null"}
-    return names.get(type(value), "a number")
 
 
 def _elements(data: RecordBytes, limit: int) -> Iterator[str | UnfitError]:
@@ -254,4 +299,5 @@ def _cut_array(chunks: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 JSON_LINES = JsonLines()
 JSON_ARRAY = JsonArray()
+JSON_OBJECT = JsonObject()
 FORMATS = [JSON_LINES, Json()]

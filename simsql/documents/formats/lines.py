@@ -1,6 +1,6 @@
 """Read lines, each of which is a text."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from simsql.documents.decoding import RecordBytes, Stream
 from simsql.documents.document import Document, Found, Layout, Skip
@@ -14,18 +14,19 @@ class Lines(Format):
     endings: tuple[str, ...] = ()
     is_records = True
 
-    def parse(self, layout: Layout, line: str, *, has_end: bool = True) -> Record | None:  # noqa: ARG002
-        """Return the record in a line; None for a line without one. Raise UnfitError for a bad one.
+    def parser(self, layout: Layout) -> Callable[..., Record | None]:  # noqa: ARG002
+        """Return what returns the record in a line, None for a line without one, or raises UnfitError.
 
-        `has_end` is False for the last line of a file if it has no line end.
+        Its argument `has_end` is False for the last line of a file if it has no line end.
         """
-        return "", line, ()
+        return lambda line, **_: ("", line, (), ())
 
     def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the document in each line."""
         data = RecordBytes(stream, layout.encoding)
         lines = enumerate(data.lines(layout.max_document), 1)
-        return read_each(lines, found, lambda line: self.parse(layout, line, has_end=data.has_end))
+        parse = self.parser(layout)
+        return read_each(lines, found, layout, lambda line: parse(line, has_end=data.has_end))
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
         """Copy all other lines byte for byte."""

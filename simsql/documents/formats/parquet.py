@@ -12,17 +12,10 @@ from typing import Any
 
 from simsql.documents.decoding import Stream, UnfitError, too_long
 from simsql.documents.document import Document, Found, Layout, Skip, printable
+from simsql.documents.fields import Fields, root_of
 from simsql.documents.formats import ChangedError, Format, Target
 from simsql.documents.output import open_binary_output
-from simsql.documents.records import (
-    VALUE_OPTIONS,
-    check_filled,
-    find_column,
-    find_text_column,
-    name_of,
-    read_each,
-    spell_fingerprint,
-)
+from simsql.documents.records import Record, check_unique, missing_field, read_each
 from simsql.errors import UsageError, missing_package
 
 _BUFFER = 1 << 18  # bytes of a column that are read at once
@@ -109,6 +102,7 @@ class _Table:
     def __init__(self, stream: Stream, layout: Layout) -> None:
         self._arrow, parquet = import_parquet()
         self._layout = layout
+        self._fields = Fields(layout)
         file = stream.source
         try:
             if not file.seek(0, io.SEEK_END):
@@ -121,17 +115,20 @@ class _Table:
                 page_checksum_verification=True,
             )
             schema = self.file.schema_arrow
-            text = find_text_column(schema.names, layout.text_field, "file")
-            kind = schema.field(text).type
-            while self._arrow.types.is_dictionary(kind):
-                kind = kind.value_type
-            if not layout.fingerprints and str(kind) not in _TEXTS:
-                what = f"the column {layout.text_field!r} is {kind}: choose another with --text-field"
-                raise UnfitError("not a string", what)
-            self._identity = find_column(schema.names, layout.id_field, "--id-field")
-            self._values = [find_column(schema.names, field, VALUE_OPTIONS) for field in layout.value_fields]
-            wanted = [position for position in (text, self._identity, *self._values) if position is not None]
-            self.columns = [schema.names[position] for position in dict.fromkeys(wanted)]
+            names = schema.names
+            check_unique(names, layout)
+            self._texts = {root_of(field, names) for field in layout.text_fields} - {None}
+            if not self._texts:
+                raise missing_field(layout.text_fields, names)
+            for field in {*layout.text_fields} & {*names}:
+                kind = schema.field(field).type
+                while self._arrow.types.is_dictionary(kind):
+                    kind = kind.value_type
+                if not layout.fingerprints and str(kind) not in _TEXTS:
+                    what = f"the column {field!r} is {kind}: choose another with --text-field, such as {field}[]"
+                    raise UnfitError("not a string", what)
+            others = {root_of(field, names) for field in (layout.id_field, *layout.value_fields)}
+            self.columns = [name for name in names if name in self._texts | others]
             groups = map(self.file.metadata.row_group, range(self.file.metadata.num_row_groups))
             self.groups = [max(group.num_rows, 0) for group in groups]
             """The number of rows of each row group."""
@@ -146,23 +143,25 @@ class _Table:
 
     def documents(self, batch: Any, number: int, found: Found) -> Iterator[Document | Skip]:
         """Yield the documents in a batch, which has so many rows before it."""
-        layout = self._layout
-        texts = _texts(self._arrow, batch.column(layout.text_field))
-        nothing = [None] * len(texts)
-        ids = nothing if self._identity is None else _names(self._arrow, batch.column(layout.id_field))
-        values = [
-            nothing if column is None else _names(self._arrow, batch.column(field))
-            for field, column in zip(layout.value_fields, self._values, strict=True)
+        columns = [
+            (_texts if name in self._texts else _names)(self._arrow, batch.column(name)) for name in self.columns
         ]
-        rows = enumerate(zip(ids, texts, *values, strict=True), number + 1)
-        return read_each(rows, found, lambda row: (row[0] or "", _fit(row[1], layout), [v or "" for v in row[2:]]))
+        rows = enumerate(zip(*columns, strict=True), number + 1)
+        return read_each(rows, found, self._layout, self._parse)
+
+    def _parse(self, row: Sequence[Any]) -> Record:
+        record = self._fields.read(dict(zip(self.columns, row, strict=True)))
+        text, limit = record[1], self._layout.max_document
+        if len(text) * _WIDEST > limit and len(text.encode()) > limit:
+            raise too_long(limit)
+        return record
 
     def writing(self, target: Target) -> AbstractContextManager[Any]:
         """Return a writer for the same columns, in a context."""
         file = self.file
         columns = [file.schema.column(position) for position in range(len(file.schema))]
         # The compression of the texts, which are most of a corpus.
-        position = [column.path for column in columns].index(self._layout.text_field)
+        position = next(n for n, column in enumerate(columns) if column.path.split(".")[0] in self._texts)
         used: str = file.metadata.row_group(0).column(position).compression
         return _writing(
             target,
@@ -288,26 +287,8 @@ def _texts(arrow: Any, column: Any) -> list[Any]:
         return column.cast(arrow.large_binary()).to_pylist()  # type: ignore[no-any-return]
 
 
-def _fit(text: Any, layout: Layout) -> str:
-    """Return a text. Raise UnfitError for what is none."""
-    if text is None:
-        raise UnfitError("no text", f"the column {layout.text_field!r} is null")
-    if layout.fingerprints:
-        return spell_fingerprint(text, layout)
-    if isinstance(text, bytes):
-        try:
-            text = text.decode()
-        except UnicodeDecodeError as error:
-            where = f"byte {error.start} of the column {layout.text_field!r}"
-            raise UnfitError("not utf-8", f"{where} is not UTF-8") from None
-    if len(text) * _WIDEST > layout.max_document and len(text.encode()) > layout.max_document:
-        raise too_long(layout.max_document)
-    check_filled(text)
-    return str(text)
-
-
-def _names(arrow: Any, column: Any) -> list[str]:
-    """Return values as names, empty for null."""
+def _names(arrow: Any, column: Any) -> list[Any]:
+    """Return values that JSON has, or strings."""
     types = arrow.types
     kind = column.type
     if types.is_temporal(kind) or types.is_decimal(kind):
@@ -318,8 +299,7 @@ def _names(arrow: Any, column: Any) -> list[str]:
         values = column.to_pylist()
     except UnicodeDecodeError:
         values = _texts(arrow, column)
-    named = (value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value for value in values)
-    return list(map(name_of, named))
+    return [value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value for value in values]
 
 
 FORMATS = [Parquet()]

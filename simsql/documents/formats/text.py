@@ -1,8 +1,9 @@
 """Read plain texts, which are recognised by content and not by name."""
 
-from simsql.documents.decoding import Stream, decode_text
+from simsql.documents.decoding import SAMPLE, Stream, UnfitError, decode_text
 from simsql.documents.document import Found, Layout
 from simsql.documents.formats import OneText
+from simsql.documents.formats.csv import table_of
 from simsql.documents.records import check_filled
 
 
@@ -15,7 +16,24 @@ class Text(OneText):
         """Return all of a file."""
         text = decode_text(stream, layout.encoding, layout.max_document)
         check_filled(text)
+        if not layout.format and not layout.lines:
+            _check_shape(text[:SAMPLE], layout)
         return text
+
+
+def _check_shape(start: str, layout: Layout) -> None:
+    """Raise UnfitError for a text that looks like records, given its start: they would count as one document."""
+    from simsql.documents.formats.json import are_json_lines  # noqa: PLC0415 - which reads texts, too
+
+    format_ = "jsonl" if are_json_lines(start, layout) else None
+    if not format_ and start.count("\n") > 1 and (table := table_of(start, layout)):
+        format_ = table.endings[0].removeprefix(".")
+    if format_:
+        raise UnfitError(
+            "records",
+            f"it looks like {format_.upper()}: read it with --input-format {format_}, or as one text with"
+            " --input-format text",
+        )
 
 
 TEXT = Text()

@@ -1,0 +1,118 @@
+"""Find the fields of a record: plain names, and paths into objects and lists.
+
+A path such as `messages[].content` names the keys of objects, separated by dots; `[]` stands for each element of a
+list. A key that is spelled like the whole path takes precedence.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from simsql.documents.decoding import UnfitError
+from simsql.documents.document import Layout
+from simsql.documents.records import Record, check_filled, missing_field, name_of, spell_fingerprint
+
+_MISSING = object()
+_STEP = re.compile(r"\[\]|[^.\[]+(?:\[(?!\])[^.\[]*)*")
+
+
+class Fields:
+    """The fields of a layout."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._texts = [(name, _getter(name)) for name in layout.text_fields]
+        self._identity = _getter(layout.id_field)
+        self._values = [_getter(name) for name in layout.value_fields]
+
+    def has_text(self, record: Mapping[str, Any]) -> bool:
+        """Return whether a record has a text field."""
+        return any(get(record) is not _MISSING for _, get in self._texts)
+
+    def read(self, record: Mapping[str, Any]) -> Record:
+        """Return the text, the id and the values of a record. Raise UnfitError if it has no text."""
+        found = [(name, value) for name, get in self._texts if (value := get(record)) is not _MISSING]
+        if not found:
+            raise missing_field(self._layout.text_fields, list(record))
+        if self._layout.fingerprints:
+            text = spell_fingerprint(found[0][1], self._layout)
+        else:
+            text = "\n".join(part for name, value in found for part in _parts(name, value))
+            if not text and all(value is None for _, value in found):
+                raise UnfitError("no text", f"the field {found[0][0]!r} is null")
+            check_filled(text)
+        lacks: Sequence[str] = ()
+        if len(found) < len(self._texts):
+            has = {name for name, _ in found}
+            lacks = [name for name, _ in self._texts if name not in has]
+        identity = self._identity(record)
+        values = [name_of(_or_null(get(record))) for get in self._values]
+        return name_of(_or_null(identity)), text, values, lacks
+
+
+def root_of(name: str, names: Sequence[str]) -> str | None:
+    """Return which of these columns a field is in; None for none."""
+    if name in names:
+        return name
+    first = _STEP.findall(name)[:1]
+    return first[0] if first and first[0] in names else None
+
+
+def _getter(name: str) -> Callable[[Mapping[str, Any]], Any]:
+    """Return a function that returns the field of a record, or `_MISSING`."""
+    steps = _STEP.findall(name)
+    if len(steps) < 2:
+        return lambda record: record.get(name, _MISSING)
+
+    def get(record: Mapping[str, Any]) -> Any:
+        if name in record:
+            return record[name]
+        found: list[Any] = [record]
+        for step in steps:
+            if step == "[]":
+                found = [element for value in found if isinstance(value, list) for element in value]
+            else:
+                found = [value[step] for value in found if isinstance(value, dict) and step in value]
+            if not found and step == steps[0]:
+                return _MISSING
+        if "[]" in steps:
+            return found
+        return found[0] if found else _MISSING
+
+    return get
+
+
+def _or_null(value: Any) -> Any:
+    return None if value is _MISSING else value
+
+
+def _parts(name: str, value: Any) -> list[str]:
+    """Return the texts that a field holds: one, those of a list that its path goes through, or none for null."""
+    if isinstance(value, str):
+        return [value] if value else []
+    if value is None:
+        return []
+    if isinstance(value, bytes):
+        try:
+            return [value.decode()]
+        except UnicodeDecodeError as error:
+            where = f"byte {error.start} of the field {name!r}"
+            raise UnfitError("not utf-8", f"{where} is not UTF-8") from None
+    if isinstance(value, list) and "[]" in name:
+        return [part for element in value for part in _parts(name.replace("[]", ""), element)]
+    raise UnfitError("not a string", f"the field {name!r} is {type_of(value)}{_advice(name, value)}")
+
+
+def _advice(name: str, value: Any) -> str:
+    """Return which path leads to the texts in an object or a list."""
+    if isinstance(value, list) and value:
+        name, value = f"{name}[]", value[0]
+    if isinstance(value, dict):
+        name = next((f"{name}.{key}" for key, inner in value.items() if isinstance(inner, str)), name)
+    return f": choose with --text-field {name!r}" if name.endswith("]") or isinstance(value, dict) else ""
+
+
+def type_of(value: object) -> str:
+    """Return what a value of JSON is called."""
+    names = {bool: "a boolean", dict: "an object", list: "an array", str: "a string", type(None): "null"}
+    return names.get(type(value), "a number")
