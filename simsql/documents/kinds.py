@@ -45,7 +45,8 @@ _KINDS = (
     ),
     Kind(
         "image",
-        rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP|II\*\0|MM\0\*|BM....\0\0\0\0|....ftyp(avi[fs]|he[iv][cmsx]|m[is]f1)",
+        rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP|II\*\0|MM\0\*|BM....\0\0\0\0"
+        rb"|....ftyp(avi[fs]|he[iv][cmsx]|m[is]f1|crx )|\0\0\0\x0c(JXL |jP  )\r\n|8BPS\0",
         "simsql dedup --recipe phash compares pictures; for the texts in them, extract these first",
         like_text=False,
     ),

@@ -18,10 +18,18 @@ from simsql.documents.document import Document, Found, Layout
 from simsql.documents.formats.pictures import Picture
 from simsql.fingerprint import hash_picture
 
+pillow_heif.register_heif_opener()  # for the pictures that are written here
+
 
 def save(picture, path, **options):
     path.parent.mkdir(exist_ok=True)
     picture.save(path, **options)
+
+
+def encode(picture, form, **options):
+    file = io.BytesIO()
+    picture.save(file, form, **options)
+    return file.getvalue()
 
 
 @pytest.fixture
@@ -49,7 +57,6 @@ def variants(seed):
     yield "bitmap.bmp", picture, {}
     yield "phone.jpg", picture, {"format": "MPO", "save_all": True, "append_images": [draw(7)]}
     yield "still.avif", picture, {}
-    pillow_heif.register_heif_opener()
     yield "turned.heic", picture.transpose(Image.Transpose.ROTATE_90), {"exif": exif.tobytes()}
 
 
@@ -124,20 +131,20 @@ def test_what_cannot_be_compared_is_skipped_by_name(photos, home):
     (photos / "page.svg").write_text("<svg/>")
     (photos / "records.jsonl").write_text('{"text": "a"}\n')
     (photos / "phone.heic").write_bytes(b"\0\0\0\x18ftypmsf1" + bytes(40))
+    (photos / "drawing.psd").write_bytes(b"8BPS\0\1" + bytes(40))
     (photos / "cut.png").write_bytes((photos / "0.png").read_bytes()[:900])
+    (photos / "cut.heic").write_bytes(encode(draw(0), "HEIF")[:900])
     (photos / "bad.jpg").write_bytes(b"\xff\xd8\xff" + bytes(500))
     (photos / "empty.png").touch()
     save(Image.new("RGB", (50, 50), "red"), photos / "flat.png")
-    bomb = io.BytesIO()
-    Image.new("1", (20_000, 20_000)).save(bomb, "PNG")
-    (photos / "bomb.png").write_bytes(bomb.getvalue())
+    Image.new("1", (20_000, 20_000)).save(photos / "bomb.png")
     Image.new("1", (10_000, 8_000)).save(photos / "wide.png")
     os.mkfifo(photos / "pipe.png")
     for name in ("scan.tif", "animated.gif", "animated.webp", "animated.png"):
         save(draw(0), photos / name, save_all=True, append_images=[draw(7)])
     found = run("dedup", "photos", "photos/pipe.png", "--recipe", "phash", home=home)
     reasons = ["not a picture", "unsupported", "damaged picture", "empty", "too large", "special file"]
-    assert {reason: found.table[reason] for reason in reasons} == dict(zip(reasons, "361121", strict=True))
+    assert {reason: found.table[reason] for reason in reasons} == dict(zip(reasons, "372121", strict=True))
     assert found.table["flat picture"] == "1"
     for line in (
         "photos/phone.heic: unsupported: it is damaged, or in none of these formats: JPEG, PNG, WEBP",
@@ -148,6 +155,13 @@ def test_what_cannot_be_compared_is_skipped_by_name(photos, home):
     ):
         assert line in found.err
     assert len(found.clusters) == 2  # nothing else is alike
+    assert "no words" not in found.err
+    damaged = [line for line in found.err.splitlines() if ": damaged picture: " in line]
+    assert [line.endswith("; only identical files are duplicates of it") for line in damaged] == [True, True]
+    run("dedup", "photos/flat.png", "photos/0.png", "--recipe", "phash", home=home).done()  # nothing is lost
+    missed = run("dedup", "photos/animated.gif", "photos/0.png", "--recipe", "phash", home=home)
+    assert missed.code == 1
+    assert "photos/animated.gif was not read (unsupported: it has several frames" in missed.err
     run("dedup", "photos/0.png", home=home).failed(1, "photos/0.png: simsql dedup --recipe phash compares")
     only = run("dedup", "photos/text.txt", "--recipe", "phash", home=home)
     only.failed(1, "photos/text.txt: --recipe phash only reads pictures")
@@ -194,16 +208,14 @@ BRANDS = ["heic", "heix", "heim", "heis", "hevc", "hevx", "hevm", "hevs", "mif1"
 
 
 def test_heic_is_read_where_pillow_heif_is_installed(photos, home, monkeypatch):
-    pillow_heif.register_heif_opener()
-    file = io.BytesIO()
-    draw(0).save(file, "HEIF", quality=80)
+    data = encode(draw(0), "HEIF", quality=80)
     for brand in BRANDS:
-        (photos / f"{brand}.heic").write_bytes(file.getvalue()[:8] + brand.encode() + file.getvalue()[12:])
+        (photos / f"{brand}.heic").write_bytes(data[:8] + brand.encode() + data[12:])
     command = ["dedup", "photos", "--recipe", "phash"]
     found = run(*command, home=home).done()
     assert {"photos/0.png", *(f"photos/{brand}.heic" for brand in BRANDS)} in found.groups
     assert found.table["skipped"] == "0"
-    Image.OPEN.pop("HEIF")  # as in a new process
+    monkeypatch.delitem(Image.OPEN, "HEIF")  # as in a new process
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     (photos / "copy.heic").write_bytes((photos / "heic.heic").read_bytes())
     found = run(*command, home=home).done()
@@ -319,8 +331,6 @@ def test_another_ground_is_only_for_what_white_hides(tmp_path_factory, pixels, o
         shown = Image.new("RGB", picture.size, ground)
         shown.paste(picture, mask=picture.getchannel("A"))
         hashes.append(hash_picture(np.asarray(shown.convert("L").resize((32, 32), Image.Resampling.LANCZOS))))
-    file = io.BytesIO()
-    picture.save(file, "PNG")
-    spelled = read_text(file.getvalue(), tmp_path_factory.getbasetemp()).split(" ")[1]
+    spelled = read_text(encode(picture, "PNG"), tmp_path_factory.getbasetemp()).split(" ")[1]
     on_white, on_black = ("-" if value is None else f"{value:016x}" for value in hashes)
     assert spelled == (on_black if on_white == "-" else on_white)

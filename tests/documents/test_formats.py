@@ -53,6 +53,8 @@ RANDOM = bytes((i * i * 31 + i // 7 * 101) % 256 for i in range(5000))
 OTHERS = [
     (codecs.BOM_UTF8, "empty"),
     (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "image"),
+    (b"\0\0\0\x18ftyphevc\0\0\0\0mif1", "image"),
+    (b"\0\0\0\x0cJXL \r\n\x87\n", "image"),
     (tar(), "archive"),
     (gzip.compress(tar()), "archive"),
     (b"\x04\x22\x4d\x18 some text", "archive"),

@@ -17,6 +17,7 @@ from random import Random
 from typing import Any, NamedTuple
 from unittest import mock
 
+import pillow_heif
 import pyarrow as arrow
 from fuzzing import Target, in_folder, mutate
 from PIL import Image
@@ -414,10 +415,11 @@ def _try_parquet(folder: Path, random: Random) -> bool:
 
 
 _PICTURES = Recipe.from_id("phash")
+pillow_heif.register_heif_opener()
 
 
 def _try_pictures(folder: Path, random: Random) -> bool:
-    form = random.choice(("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP"))
+    form = random.choice(("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "AVIF", "HEIF"))
     mode = random.choice(("L", "RGB", "RGB", "P", "RGBA", "1"))
     if form == "JPEG" and mode in ("P", "RGBA"):
         mode = "RGB"

@@ -124,7 +124,8 @@ def _decode(data: bytes) -> Iterator[tuple["Image", tuple[int, int]]]:
         except Image.DecompressionBombError:  # by far
             raise _too_large() from None
         except Exception as error:  # which is not documented
-            raise UnfitError("damaged picture", f"the picture is damaged or truncated: {error}") from None
+            said = printable(str(error).strip())
+            raise UnfitError("damaged picture", f"the picture is damaged or truncated: {said}") from None
 
 
 def _open(data: bytes) -> "ImageFile":
