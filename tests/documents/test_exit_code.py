@@ -28,7 +28,7 @@ DAMAGED = {
     ),
     "header.csv": (
         '"' + ROWS,
-        "a quote is never closed: 41 lines are lost; check the quoting; without the header",
+        "a quote is never closed: 41 lines are lost; check the quoting, or choose with --quoting; without the header",
     ),
     "cut.csv": (
         ROWS[:-15],
