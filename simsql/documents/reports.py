@@ -25,6 +25,8 @@ _NOTHING_LOST |= {DUPLICATE, NO_WORDS, "flat picture"}
 WRONG_SHAPE = {"no field", "records"}
 # Files of other data, which may well lie in a folder beside files of records.
 _OTHER_DATA = {"ambiguous field", "not a string"}
+# Half of a file of such records is another dialect, or damaged.
+_BROKEN = {"not JSON", "not an object", "not CSV", "wrong number of fields", "not utf-8"}
 _EXAMPLES = 10  # of each reason, so that a run that skips a million documents stays readable
 
 
@@ -44,19 +46,23 @@ class SkipCount:
     def __init__(self, named: Collection[str] | None = None) -> None:
         self.by_reason: Counter[str] = Counter()
         self.examples: list[Skip] = []
-        self.read: set[str] = set()
-        """The names of the files of records with documents."""
+        self.read: Counter[str] = Counter()
+        """The number of documents of each file of records that has any."""
         self.guesses: Counter[str] = Counter()
         """The number of files that were decoded by a guess, by encoding."""
         self._lacking: set[str] | None = None
         """The text fields that no document has; None without a document."""
+        self._broken: Counter[str] = Counter()
+        """The number of records of each file that are no records."""
         self._named = named
         self._files: dict[str, Skip] = {}
         """One skip for each file of which anything was skipped: that of the file, or the first record."""
 
     def add(self, skip: Skip) -> None:
         """Count a skip."""
-        self._note(name_of_file(skip), skip)
+        name = name_of_file(skip)
+        self._note(name, skip)
+        self._broken[name] += skip.line is not None and skip.reason in _BROKEN
         self.by_reason[skip.reason] += 1
         if self.by_reason[skip.reason] <= _EXAMPLES:
             self.examples.append(skip)
@@ -64,6 +70,7 @@ class SkipCount:
     def documents(self, items: Iterable[Document | Skip]) -> Iterator[Document]:
         """Yield the documents among the items, and count the others."""
         path: object = self
+        name = ""
         for item in items:
             if isinstance(item, Skip):
                 self.add(item)
@@ -72,15 +79,17 @@ class SkipCount:
                 self._lacking = {*item.lacks} if self._lacking is None else self._lacking.intersection(item.lacks)
             if item.guess:
                 self.guesses[item.guess] += 1
-            if item.line is not None and item.path is not path:
-                path = item.path
-                self.read.add(name_of_file(item))
+            if item.line is not None:
+                if item.path is not path:
+                    path, name = item.path, name_of_file(item)
+                self.read[name] += 1
             yield item
             del item  # a long document is not kept while the next one is read
 
     def add_all(self, later: "SkipCount") -> None:
         """Count what another one has counted."""
-        self.read |= later.read
+        self.read.update(later.read)
+        self._broken.update(later._broken)
         if later._lacking is not None:
             self._lacking = later._lacking if self._lacking is None else self._lacking & later._lacking
         left = {reason: _EXAMPLES - self.by_reason[reason] for reason in later.by_reason}
@@ -110,7 +119,7 @@ class SkipCount:
     def check_read(self, what: str = "the results are incomplete") -> None:
         """Raise SimsqlError if a file of records, or one that the user named, was not read, or not all of it.
 
-        A record that is skipped alone is not enough, nor is a file of other data in a folder, unless nothing else
+        A few records that are skipped are not enough, nor is a file of other data in a folder, unless nothing else
         was read. It is a UsageError if options would read it. Call it last: everything else is done all the same,
         except what `what` says.
         """
@@ -125,7 +134,7 @@ class SkipCount:
                 is_missed = name not in self.read and bool(are_records)
             else:
                 is_missed = not self.read or (skip.line is None and skip.reason not in _OTHER_DATA)
-            if is_missed:
+            if is_missed or self._broken[name] >= max(self.read[name], 2):
                 missed.append(name)
         if missed:
             skip = self._files[missed[0]]

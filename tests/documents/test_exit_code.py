@@ -28,7 +28,7 @@ DAMAGED = {
     ),
     "header.csv": (
         '"' + ROWS,
-        "a quote is never closed: 41 lines are lost; check the quoting, or choose with --quoting; without the header",
+        "a quote is never closed: 41 lines are lost; check the quoting, or choose with --quoting; without",
     ),
     "cut.csv": (
         ROWS[:-15],
@@ -133,3 +133,19 @@ def test_nothing_is_missed(folder):
     write(folder / "d.jsonl", RECORDS + "not JSON\n")
     assert run("dedup", "a.jsonl", "b.jsonl", "c.txt", "d.jsonl", "in").code == 0
     assert run("dedup", "-", stdin=b'{"text": "a"}\nnot JSON\n').code == 0
+
+
+def test_half_of_a_file_is_not_a_few_records(folder):
+    rows = RECORDS.splitlines()
+    for name, lines in (
+        ("commas.jsonl", [row + "," for row in rows]),
+        (
+            "some.jsonl",
+            [row + "," * (number % 2) for number, row in enumerate(rows[:-1] if len(rows) % 2 else rows)],
+        ),
+        ("short.csv", ["id,text,more", *(f"{n},a text" + ",x" * (n % 2) for n in range(10))]),
+    ):
+        write(folder / name, "\n".join(lines) + "\n")
+        assert incomplete(run("dedup", "in", "a.jsonl", name)).startswith(f"{name} was not read")
+    write(folder / "few.jsonl", RECORDS + "not JSON\n")
+    assert run("dedup", "few.jsonl").code == 0
