@@ -4,10 +4,13 @@ import datetime
 import decimal
 
 import pyarrow as pa
+import pytest
 from pyarrow import parquet as pq
 from reading import one_skip, read, skips, texts, write
 
-from simsql.documents import Document, DocumentReader
+from simsql.documents import Document, DocumentReader, Layout
+from simsql.documents.decoding import Stream
+from simsql.documents.formats import parquet
 
 
 def write_table(path, columns, **options):
@@ -114,8 +117,6 @@ def test_a_page_that_holds_no_values(tmp_path):
 def test_without_pyarrow(tmp_path, monkeypatch):
     path = write_table(tmp_path / "a.parquet", {"text": ["a"]})
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    from simsql.documents.formats import parquet
-
     parquet.import_parquet.cache_clear()
     try:
         skip = one_skip(path)
@@ -125,13 +126,28 @@ def test_without_pyarrow(tmp_path, monkeypatch):
     assert texts(path) == ["a"]
 
 
-def test_memory_does_not_grow_with_the_row_group(tmp_path):
-    """A text that is repeated takes no room in a dictionary, but would in memory."""
-    text = "x" * 1_000_000
-    path = tmp_path / "a.parquet"
-    column = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), pa.array([text]))
-    write_table(path, {"text": column})
-    assert path.stat().st_size < 1_100_000
-    found = iter(DocumentReader([path]))
-    assert sum(len(next(found).text) for _ in range(600)) == 600_000_000
-    assert pa.total_allocated_bytes() < 300_000_000
+@pytest.mark.parametrize("has_dictionary", [True, False])
+def test_long_rows_are_held_one_by_one(tmp_path, has_dictionary):
+    """Also texts of a dictionary, which take no room in the file."""
+    size, path = 1 << 22, tmp_path / "a.parquet"
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 50, pa.int32()), pa.array(["a" * size, "b" * size]))
+    options = {"dictionary_pagesize_limit": 1 << 30} if has_dictionary else {"use_dictionary": False}
+    texts = column if has_dictionary else column.dictionary_decode()
+    write_table(path, {"text": texts}, store_schema=False, write_batch_size=1, **options)
+    del column, texts
+    before = pa.total_allocated_bytes()
+    for item in DocumentReader([path]):
+        assert len(item.text) == size
+        assert pa.total_allocated_bytes() - before < 6 * size
+
+
+def test_a_large_dictionary_is_not_copied_for_a_few_rows(tmp_path):
+    """Arrow copies it with each batch."""
+    values = pa.array([f"{number} " + "x" * 1000 for number in range(5000)])
+    column = pa.DictionaryArray.from_arrays(pa.array([n % 5000 for n in range(100_000)], pa.int32()), values)
+    path = write_table(tmp_path / "a.parquet", {"text": column}, dictionary_pagesize_limit=1 << 30)
+    with path.open("rb") as file:
+        batches = list(parquet._Table(Stream(file), Layout()).batches(0))
+    assert sum(batch.num_rows for batch in batches) == 100_000
+    assert len(batches) < 100
+    assert len(list(DocumentReader([path]))) == 100_000

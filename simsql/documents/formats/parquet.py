@@ -19,8 +19,9 @@ from simsql.documents.records import Record, check_unique, missing_field, read_e
 from simsql.errors import UsageError, missing_package
 
 _BUFFER = 1 << 18  # bytes of a column that are read at once
-# Of a batch: few, as a value of a dictionary takes no room in the file, but each row has a copy of it.
-_ROWS = 16
+_ROWS = 4  # of a batch, as each may be as long as a document can be
+_BATCH = 1 << 22  # bytes of a batch of several rows
+_PER_ROW = 1 << 12  # bytes of a dictionary that are copied with a batch, for each of its rows
 _TEXTS = {"null", "string", "large_string", "string_view", "binary", "large_binary", "binary_view"}
 _WIDEST = 4  # bytes of a character
 _HELD = 1 << 26  # bytes of rows that are copied at once
@@ -136,23 +137,38 @@ class _Table:
             raise _damaged(error) from None
 
     def batches(self, group: int, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """Yield the rows of a row group, a few at a time: these columns of them, or all."""
-        return self.file.iter_batches(  # type: ignore[no-any-return]
-            _ROWS, row_groups=[group], columns=columns, use_threads=False
-        )
+        """Yield the rows of a row group, a few at a time: these columns of them, or all.
+
+        Arrow copies a value for each row, also one that the file has once, so long rows come one by one. It copies
+        a column that is a dictionary with each batch, so large ones need large batches.
+        """
+        rows = 1
+        for batch in self.file.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
+            dictionaries = sum(
+                column.dictionary.nbytes for column in batch.columns if hasattr(column, "dictionary")
+            )
+            size = (batch.nbytes - dictionaries) // max(batch.num_rows, 1)
+            yield batch
+            del batch
+            rows = max(1, min(2 * rows, _BATCH // max(size, 1), max(_ROWS, dictionaries // _PER_ROW)))
+            self.file.reader.set_batch_size(rows)
 
     def documents(self, batch: Any, number: int, found: Found) -> Iterator[Document | Skip]:
         """Yield the documents in a batch, which has so many rows before it."""
+        limit, named = self._layout.max_document, [(name, batch.column(name)) for name in self.columns]
         columns = [
-            (_texts if name in self._texts else _names)(self._arrow, batch.column(name)) for name in self.columns
+            _texts(self._arrow, column, limit) if name in self._texts else _names(self._arrow, column)
+            for name, column in named
         ]
         rows = enumerate(zip(*columns, strict=True), number + 1)
         return read_each(rows, found, self._layout, self._parse)
 
     def _parse(self, row: Sequence[Any]) -> Record:
+        if unfit := next((value for value in row if isinstance(value, UnfitError)), None):
+            raise unfit
         record = self._fields.read(dict(zip(self.columns, row, strict=True)))
         text, limit = record[1], self._layout.max_document
-        if len(text) * _WIDEST > limit and len(text.encode()) > limit:
+        if len(text) * _WIDEST > limit and _size_of(text) > limit:
             raise too_long(limit)
         return record
 
@@ -277,14 +293,26 @@ def _damaged(error: Exception) -> UnfitError:
     return UnfitError("corrupt", f"the file is damaged, truncated, or of a kind that cannot be read: {said}")
 
 
-def _texts(arrow: Any, column: Any) -> list[Any]:
-    """Return texts, and bytes where they may not be UTF-8."""
-    try:
-        return column.to_pylist()  # type: ignore[no-any-return]
-    except UnicodeDecodeError:
-        if arrow.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        return column.cast(arrow.large_binary()).to_pylist()  # type: ignore[no-any-return]
+def _texts(arrow: Any, column: Any, limit: int) -> Iterator[Any]:
+    """Yield texts, bytes where they are not UTF-8, and errors in place of those that exceed `limit` bytes."""
+    for value in column:
+        while isinstance(value, arrow.DictionaryScalar):
+            value = value.value  # noqa: PLW2901
+        buffer = value.as_buffer() if isinstance(value, arrow.BinaryScalar) else None
+        if buffer is None:
+            yield value.as_py()
+        elif buffer.size > limit:
+            yield too_long(limit)
+        else:
+            try:
+                yield str(buffer, "utf-8")
+            except UnicodeDecodeError:
+                yield buffer.to_pybytes()
+
+
+def _size_of(text: str) -> int:
+    """Return the size of a text in bytes, without a copy of it."""
+    return sum(len(text[start : start + _BUFFER].encode()) for start in range(0, len(text), _BUFFER))
 
 
 def _names(arrow: Any, column: Any) -> list[Any]:
@@ -298,7 +326,7 @@ def _names(arrow: Any, column: Any) -> list[Any]:
     try:
         values = column.to_pylist()
     except UnicodeDecodeError:
-        values = _texts(arrow, column)
+        values = list(_texts(arrow, column, column.nbytes))
     return [value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value for value in values]
 
 
