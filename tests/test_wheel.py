@@ -44,7 +44,7 @@ def test_models_and_migrations_need_no_extra() -> None:
     assert hidden > {"django", "jinja2", "rich", "typer"}
     script = f"import sys\nsys.modules.update(dict.fromkeys({sorted(hidden)}))\n{BASE}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    said = "simsql: error: the command line needs simsql[cli]: pip install charset_normalizer jinja2 rich typer"
+    said = "simsql: error: the command line needs simsql[cli]: pip install jinja2 rich typer"
     assert done.stderr.removesuffix("\n").removesuffix(" backports.zstd") == said
     assert done.returncode == 0
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from simsql.cli import _process
 
 # Packages of the extra. Some of them are only imported in the middle of a run.
-_NEEDED = ["charset_normalizer", "jinja2", "rich", "typer", *["backports.zstd"] * (sys.version_info < (3, 14))]
+_NEEDED = ["jinja2", "rich", "typer", *["backports.zstd"] * (sys.version_info < (3, 14))]
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from simsql.documents.compression import READ_ERRORS
-from simsql.documents.guessing import choose_encoding, is_like_utf8, whole_characters
+from simsql.documents.guessing import choose_encoding, find_utf16, is_like_utf8, whole_characters
 from simsql.documents.kinds import find_kind
 
 SAMPLE = 1 << 16
@@ -44,6 +44,9 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+
+# In ASCII, it makes the bytes after it characters of two bytes each.
+_ISO_2022 = b"\x1b$"
 
 _BIG_ENDIAN = (codecs.BOM_UTF32_BE, codecs.BOM_UTF16_BE)
 
@@ -362,12 +365,12 @@ def _detect_start(stream: Stream) -> str:
 
 def _detect(data: bytes) -> str:
     """Return UTF-8 or a guess: UTF-8, too, if no guess is safe, or if this is not a text."""
-    # Legacy texts hold no NUL.
-    if _mark_of(data)[0] or b"\0" in data or is_like_utf8(data):
+    share = _control_share(data, len(data))
+    if _mark_of(data)[0] or (share <= _MANY_CONTROLS and is_like_utf8(data) and _ISO_2022 not in data):
         return "utf-8"
-    if _control_share(data, len(data)) > _FEW_CONTROLS:
-        return "utf-8"
-    return choose_encoding(data) or "utf-8"
+    if b"\0" in data:  # other legacy texts hold none
+        return find_utf16(data) or "utf-8"
+    return (share <= _FEW_CONTROLS and choose_encoding(data)) or "utf-8"
 
 
 def _mark_of(sample: bytes) -> tuple[bytes, str]:
@@ -388,6 +391,8 @@ def _control_share(data: bytes, characters: int) -> float:
 def not_text(sample: bytes) -> UnfitError:
     """Return the error for a file of another kind, given its start."""
     kind = find_kind(sample)
+    if kind.name == "binary" and (encoding := find_utf16(sample)):
+        return UnfitError("UTF-16", f"without a byte order mark: read it with --encoding {encoding} or {DETECT}")
     return UnfitError(kind.name, kind.advice)
 
 

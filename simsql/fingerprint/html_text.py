@@ -24,7 +24,7 @@ _INLINE = {
 }
 # Where the HTML standard looks for the declaration of an encoding.
 _DECLARED_WITHIN = 1024
-_DECLARATION = re.compile(rb"<(?:meta[^>]+?charset|\?xml[^>]+?encoding)\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
+CHARSET = re.compile(rb"<(?:meta[^>]+?charset|\?xml[^>]+?encoding)\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 # The encodings that browsers use instead of declared ones, by their names in Python.
 _MEANT = {
     "ascii": "cp1252",
@@ -159,17 +159,22 @@ def _tidy(text: str) -> str:
     return "\n".join(filter(None, lines))
 
 
+def name_charset(declared: bytes) -> str:
+    """Return Python's name for the encoding that browsers use for a declared one. Raise LookupError if unknown."""
+    encoding = codecs.lookup(declared.decode("ascii", "replace")).name
+    return _MEANT.get(encoding, encoding)
+
+
 def decode_page(data: bytes) -> str:
     """Return the text of a page's bytes, as browsers would decode them."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", "replace")
     if data.startswith(codecs.BOM_UTF8):
         return data.decode("utf-8-sig", "replace")
-    declared = _DECLARATION.search(data[:_DECLARED_WITHIN])
+    declared = CHARSET.search(data[:_DECLARED_WITHIN])
     if declared:
         try:
-            encoding = codecs.lookup(declared[1].decode("ascii", "replace")).name
-            return data.decode(_MEANT.get(encoding, encoding), "replace")
+            return data.decode(name_charset(declared[1]), "replace")
         except (LookupError, UnicodeError):  # an unknown encoding, or a codec that is not for text
             pass
     try:

@@ -69,7 +69,7 @@ OTHERS = [
     (Path("/proc/self/exe").read_bytes()[: 4 * SAMPLE], "binary"),
     (RANDOM, "binary"),
     (b"texts\0\0\0\0", "binary"),
-    (("plain words\n" * 100).encode("utf-16-le"), "binary"),
+    (("plain words\n" * 100).encode("utf-16-le"), "UTF-16"),
 ]
 
 
@@ -143,18 +143,43 @@ def test_other_json_is_a_text(tmp_path, content):
     assert texts(write(tmp_path / "a.json", content)) == [content]
 
 
+LANGUAGES = [
+    ("cp1252", "Le cœur a ses raisons que la raison ne connaît point ; « voilà », dit-il."),
+    ("cp1252 iso8859-1", "Mañana el niño comerá una manzana; ¿quién se la enseñó a la señora?"),
+    ("cp1252 iso8859-1", "Não há pão na estação, e os irmãos de João estão à espera da manhã."),
+    ("cp1252 iso8859-1", "Perché la città è così bella? Lunedì andrò al caffè con un po' di virtù."),
+    ("cp1252 iso8859-1", "La il·lusió d'una nació és això: una cançó que ningú no oblidarà."),
+    ("cp1252 iso8859-1", "Der Bäcker öffnet früh, und die Straße ist noch müde."),
+    ("cp1252 iso8859-1", "Får får får? Nej, får får inte får, får får lamm; och det är så."),
+    ("cp1252 iso8859-1", "Rødgrød med fløde på en båd er æblegrød for dem der ikke tør spørge."),
+    ("cp1252 iso8859-1", "Það er alltaf gott veður þegar sólin skín á bæinn og fjörðinn."),
+    ("cp1252", "The “quick” fox’s tail – 25 € – was seen in a café…"),
+    ("cp1250 iso8859-2", "Zażółć gęślą jaźń. W Szczebrzeszynie chrząszcz brzmi w trzcinie."),
+    ("cp1250 iso8859-2", "Příliš žluťoučký kůň úpěl ďábelské ódy, a nikdo se nebál."),
+    ("cp1250 iso8859-2", "Kŕdeľ šťastných ďatľov učí pri ústí Váhu mĺkveho koňa."),
+    ("cp1250 iso8859-2", "Az őr hűvös udvaron várja, hogy megjöjjön a tűzoltó, és nem fázik."),
+    ("cp1250 iso8859-2", "Şi a plecat în ţară, că nu mai putea să stea la oraş fără părinţi."),
+    (
+        "cp1250 iso8859-2",
+        "Ljudi su čekali da se vrata otvore, ali ključ je bio u džepu koji više niko nije našao.",
+    ),
+    ("cp1254", "Çocuklar bahçede şarkı söyledi ve ağacın altında güneşin batışını izledi."),
+    ("cp1257", "Žąsys skrido per ežerą, kad pavasarį būtų namuose, ir nešė šilumą."),
+    ("cp1251 koi8-r", "Все счастливые семьи похожи друг на друга."),
+    ("cp1251 koi8-u", "Кожна людина має право на життя, свободу і безпеку; її ніхто не питає."),
+    ("cp1253", "Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι στην αξιοπρέπεια."),
+    ("cp1255", "כל בני האדם נולדו בני חורין ושווים בערכם ובזכויותיהם."),
+    ("cp1256 iso8859-6", "يولد جميع الناس أحرارا متساوين في الكرامة والحقوق."),
+    ("cp874", "เด็กๆ กินข้าวเช้าที่บ้านของคุณยาย แล้วไปโรงเรียนด้วยกันทุกวัน"),
+    ("cp932 euc_jp", "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。"),
+    ("gb18030", "人人生而自由,在尊严和权利上一律平等。他们赋有理性和良心。"),
+    ("big5", "人人生而自由,在尊嚴和權利上一律平等。他們賦有理性和良心。"),
+    ("cp949", "모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다."),
+]
+
+
 @pytest.mark.parametrize(
-    ("encoding", "text"),
-    [
-        ("cp1252", "Le cœur a ses raisons que la raison ne connaît point ; « voilà », dit-il."),
-        ("iso8859-2", "Zażółć gęślą jaźń. W Szczebrzeszynie chrząszcz brzmi w trzcinie."),
-        ("cp1251", "Все счастливые семьи похожи друг на друга."),
-        ("cp1256", "يولد جميع الناس أحرارا متساوين في الكرامة والحقوق."),
-        ("cp932", "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。"),
-        ("gb18030", "人人生而自由,在尊严和权利上一律平等。他们赋有理性和良心。"),
-        ("big5", "人人生而自由,在尊嚴和權利上一律平等。他們賦有理性和良心。"),
-        ("cp949", "모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다."),
-    ],
+    ("encoding", "text"), [(encoding, text) for encodings, text in LANGUAGES for encoding in encodings.split()]
 )
 def test_encodings_are_guessed(tmp_path, encoding, text):
     path = write(tmp_path / "a", text.encode(encoding))
@@ -163,13 +188,71 @@ def test_encodings_are_guessed(tmp_path, encoding, text):
     assert (found.text, bool(found.guess)) == (text, True)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16_without_a_mark(tmp_path, encoding):
+    path = write(tmp_path / "b.jsonl", '{"text": "Straße"}\n'.encode(encoding))
+    assert texts(path, encoding="detect") == ["Straße"]
+    for _, text in LANGUAGES:
+        path = write(tmp_path / "a", (text.replace(" ", " \r\n") + ",").encode(encoding))
+        skip = one_skip(path)
+        assert (skip.reason, skip.detail.rpartition(": ")[2]) == (
+            "UTF-16",
+            f"read it with --encoding {encoding} or detect",
+        )
+        (found,) = read(path, encoding="detect")
+        assert (found.text, found.guess) == (text.replace(" ", " \r\n") + ",", encoding)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        '<!DOCTYPE html>\n<meta charset="iso-8859-5"><p>',
+        "\n<html><meta http-equiv=Content-Type content='text/html; charset=ISO-8859-5'><p>",
+        '<?xml version="1.0" encoding="iso-8859-5"?><p>',
+        'From: a@example.com\nContent-Type: text/plain;\n charset="ISO-8859-5"\n\n',
+        "Subject: parts\r\nContent-Type: multipart/mixed; boundary=x\r\n\r\n--x\r\n"
+        "Content-Type: text/plain; charset=iso-8859-5\r\n\r\n",
+    ],
+)
+def test_a_declared_encoding_is_used(tmp_path, start):
+    body = "Все люди рождаются свободными."
+    path = write(tmp_path / "a.html", (start + body).encode("iso8859-5"))
+    (found,) = read(path, encoding="detect")
+    assert (found.text, found.guess) == (start + body, "iso8859-5")
+    for wrong in (
+        "utf-8",
+        "utf-16",
+        "us-ascii",
+        "base64",
+        "nonsense",
+    ):  # the text is not in them, so it is guessed
+        declared = start.lower().replace("iso-8859-5", wrong) + LANGUAGES[1][1]
+        assert texts(write(tmp_path / "b.html", declared.encode("cp1252")), encoding="detect") == [declared]
+    japanese = start.replace("iso-8859-5", "iso-2022-jp") + LANGUAGES[-4][1]
+    if japanese.startswith("<"):
+        (part,) = read(path, encoding="detect", main_content=True)
+        assert (part.text, part.guess) == (body, "iso8859-5")
+        assert texts(write(tmp_path / "c", japanese.encode("iso2022_jp")), encoding="detect") == [japanese]
+
+
+def test_a_page_that_declares_nothing_is_guessed(tmp_path):
+    path = write(tmp_path / "a.html", f"<p>{LANGUAGES[10][1]}</p>".encode("cp1250"))
+    (found,) = read(path, encoding="detect", main_content=True)
+    assert (found.text, found.guess) == (LANGUAGES[10][1], "cp1250")
+    assert texts(path, main_content=True) != [found.text]  # as in a browser
+
+
 @pytest.mark.parametrize(
     "data",
     [
         "Все счастливые семьи похожи друг на друга.".encode() + b"\xd0 and the rest",  # damaged
         "Привет, как дела? Всё хорошо, спасибо. А у вас?".encode("cp866"),  # letters would be symbols
         "Все люди рождаются свободными и равными в своём достоинстве и правах. ".encode("cp866") * 20,
-        "人人生而自由,在尊严和权利上一律平等。".encode("utf-16-le"),
+        "Mädchen hören die Glöckchen früh, und für Väter ist das schön.".encode("cp850"),
+        "Les élèves étaient là, près de la forêt, où l'été était déjà passé.".encode("mac_roman"),
+        "누구나 자유롭게 말할 수 있고 서로를 존중해야 한다.".encode("johab"),
+        b"caf\xe9 abc\0def ghi\0" * 9,
+        struct.pack("<200h", *(number * 37 % 3000 for number in range(200))),
     ],
 )
 def test_a_guess_that_could_lose_words_is_refused(tmp_path, data):

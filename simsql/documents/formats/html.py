@@ -1,13 +1,13 @@
 """Read the main content of web pages, instead of their source."""
 
-from simsql.documents.decoding import Stream, check_start, read_document
+from simsql.documents.decoding import DETECT, Stream, check_start, read_document
 from simsql.documents.document import Found, Layout
 from simsql.documents.formats import OneText
 from simsql.documents.records import main_content
 
 
 class Html(OneText):
-    """Web pages. They are decoded as in a browser, whatever the encoding of other files is."""
+    """Web pages. They are decoded as in a browser, unless their encodings are guessed."""
 
     endings = (".html", ".htm", ".xhtml")
 
@@ -17,8 +17,10 @@ class Html(OneText):
 
     def text(self, stream: Stream, found: Found, layout: Layout) -> str:  # noqa: ARG002
         """Return the title, the headings and the main content of a page."""
-        check_start(stream, "latin-1", is_records=True)  # whatever its encoding is
-        return main_content(bytes(read_document(stream, layout.max_document)))
+        # Any bytes will do, and whatever is not guessed is read as browsers do.
+        encoding = check_start(stream, DETECT if layout.encoding == DETECT else "latin-1", is_records=True)
+        data = bytes(read_document(stream, layout.max_document))
+        return main_content(data.decode(encoding, "replace") if stream.guess not in ("", "utf-8") else data)
 
 
 FORMATS = [Html()]
