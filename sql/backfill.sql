@@ -64,6 +64,7 @@ DECLARE
     value text;
     given text;
     schemas text[] := '{}';
+    as_bytes text;
 BEGIN
     FOREACH named IN ARRAY columns || text_columns LOOP
         SELECT a.* INTO attribute FROM pg_attribute AS a
@@ -104,9 +105,14 @@ BEGIN
       INTO rows_of
       FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
      WHERE c.oid = table_name;
-    SELECT format(CASE WHEN decoded THEN 'pg_catalog.json_build_array(%s)' ELSE 'ARRAY[%s]' END,
-                  string_agg(format(CASE WHEN decoded THEN 't.%I' ELSE 'CAST(t.%I AS pg_catalog.text)' END, u.name),
-                             ', ' ORDER BY u.place)),
+    -- PostgreSQL would not send a text that is not UTF-8, which a database without an encoding may have: as bytes.
+    as_bytes := CASE WHEN getdatabaseencoding() = 'SQL_ASCII'
+                     THEN 'pg_catalog.convert_to(CAST(%s AS pg_catalog.text), ''SQL_ASCII'')'
+                     ELSE CASE WHEN decoded THEN '%s' ELSE 'CAST(%s AS pg_catalog.text)' END END;
+    SELECT format(CASE WHEN decoded THEN as_bytes ELSE 'ARRAY[%s]' END,
+                  format(CASE WHEN decoded THEN 'pg_catalog.json_build_array(%s)' ELSE '%s' END,
+                         string_agg(format(CASE WHEN decoded THEN '%s' ELSE as_bytes END, format('t.%I', u.name)),
+                                    ', ' ORDER BY u.place))),
            string_agg(format('t.%I IS NOT NULL', u.name), ' OR ' ORDER BY u.place)
       INTO texts, needs_one
       FROM unnest(text_columns) WITH ORDINALITY AS u (name, place);

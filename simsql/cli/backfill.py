@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from simsql.cli._recipes import parse_recipe
 from simsql.database import SearchIndex
 from simsql.database.backfill import Filled
 from simsql.database.connect import one_line
+from simsql.documents import printable
 from simsql.errors import UsageError
 from simsql.processes import usable_cores
 
@@ -73,7 +75,9 @@ def backfill_command(
         "batch_rows": batch,
         "workers": workers or usable_cores(),
     }
-    with run.open() as engine:
+    with run.open() as engine, warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = lambda message, *_: run.remark(printable(str(message)))
         index = SearchIndex(engine, table, column, recipe=made_by)
         if follow:
             _follow(run, engine, partial(index.follow, **given), sketch_column, health)

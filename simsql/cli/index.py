@@ -34,6 +34,7 @@ from simsql.database import (
     read_status,
     set_default_index,
 )
+from simsql.database.backfill import NOT_UTF8
 from simsql.database.index import Finding, verify
 from simsql.database.index_spec import split_recipe
 from simsql.database.install import Status
@@ -187,6 +188,9 @@ def verify_command(
             options = [word for name in text_column or () for word in ("--text-column", name)]
             options += ["--recipe", recipe] if recipe else []
             for finding in compared.findings:
+                if finding.problem == NOT_UTF8:
+                    findings.append(finding)
+                    continue
                 words = [*options, "--column", finding.column or ""]
                 words += (
                     ["--sketch-column", sketch_column] if sketch_column and "sketch" in finding.problem else []

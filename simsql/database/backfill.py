@@ -23,15 +23,21 @@ from simsql.database.index import Finding, Report
 from simsql.database.load import Target
 from simsql.database.sources import text_of
 from simsql.database.transfer import raw_connection
-from simsql.errors import UsageError
+from simsql.errors import UsageError, warn_caller
 from simsql.fingerprint import Recipe, simhash_parts, sketch
 
+NOT_UTF8 = "text not in UTF-8"
+_NAMED = 10  # such rows
 # What the values of a row for its columns are called in the statements.
 _VALUES = ("fingerprint", "sketch")
 # How many times to retry rows that were being written.
 _LOOKS = 3
 # If there are more new rows than this, all rows are read, by primary key.
 _NEW_ROWS = 100_000
+
+
+class DamagedTextWarning(UserWarning):
+    """Rows have a text that is not UTF-8, as it may be in a database with the encoding SQL_ASCII."""
 
 
 class Filled(NamedTuple):
@@ -67,7 +73,8 @@ class _Row(NamedTuple):
     key: str
     version: str
     values: _Values
-    texts: Sequence[Any]
+    texts: Sequence[Any] | None
+    """None if one is not UTF-8."""
 
 
 _COUNT = "SELECT pg_catalog.count(*) FROM {rows_of} AS t WHERE {needs_one}"
@@ -187,6 +194,7 @@ class Backfill:
         self._written = dict.fromkeys(_VALUES, 0)
         self._unchanged = self._empty = self._done = self._total = 0
         self._missed: list[str] = []
+        self._damaged: list[str] = []
 
     def run(self, workers: int | None, since: str | None = None) -> Filled:
         """Write the values, and return the counts: of rows that are new since another one `began`, or all."""
@@ -197,6 +205,10 @@ class Backfill:
         for _ in range(_LOOKS):
             keys, self._missed = self._missed, []
             self._fill(self._read_again(keys), None)
+        if self._damaged:
+            count = "1 row is" if len(self._damaged) == 1 else f"{len(self._damaged):,} rows are"
+            named = "; ".join(self._damaged[:_NAMED]) + "; ..." * (len(self._damaged) > _NAMED)
+            warn_caller(f"{count} left as before, because the text is not UTF-8: {named}", DamagedTextWarning)
         fingerprinted, sketched = self._written.values()
         return Filled(fingerprinted, self._empty, len(self._missed), self._unchanged, sketched)
 
@@ -226,6 +238,10 @@ class Backfill:
                     for name, value, before in zip(_VALUES, made, row.values, strict=False)
                     if value != before
                 ]
+        findings += [
+            Finding(target.table, target.column, NOT_UTF8, key, None, True, None)
+            for key in self._damaged[: max(named - differing, 0)]
+        ]
         return Compared(self._done, differing, findings)
 
     def _find_new(self, since: str) -> list[str] | None:
@@ -256,17 +272,34 @@ class Backfill:
 
     def _rows(self, statement: str, **parameters: Any) -> list[_Row]:
         rows = self._execute(statement, **parameters)
-        return [_Row(*row, [text_of(each, self._extract) for each in texts]) for *row, texts in rows]  # type: ignore[call-arg]
+        return [_Row(*row, self._texts(texts)) for *row, texts in rows]  # type: ignore[call-arg]
+
+    def _texts(self, found: Any) -> Sequence[Any] | None:
+        """Return the texts of the values of a row; None if one is not UTF-8."""
+        try:
+            values = json.loads(found.decode()) if isinstance(found, bytes) else found
+            decoded = [value.decode() if isinstance(value, bytes) else value for value in values]
+        except UnicodeDecodeError:
+            return None
+        return [text_of(value, self._extract) for value in decoded]
+
+    def _sound(self, rows: Iterable[_Row]) -> Iterator[tuple[_Row, Sequence[Any]]]:
+        """Yield the rows with their texts, and keep the keys of those whose texts are not UTF-8."""
+        for row in rows:
+            if row.texts is None:
+                self._damaged.append(", ".join(json.loads(row.key)))
+            else:
+                yield row, row.texts
 
     def _make(self, rows: Iterable[_Row], workers: int | None) -> Iterator[tuple[_Row, _Values]]:
         """Yield each row with the values for its columns. Reads rows ahead."""
         names = self._text_columns
         if len(names) == 1:
-            items = ((row, row.texts[0] or "") for row in rows)
+            items = ((row, text or "") for row, (text,) in self._sound(rows))
             yield from self._target.compute(items, self._recipe, workers)
             return
-        for row in rows:
-            texts = dict(zip(names, row.texts, strict=True))
+        for row, found in self._sound(rows):
+            texts = dict(zip(names, found, strict=True))
             parts = [(text, weight) for name, weight in self._weights.items() if (text := texts[name]) is not None]
             values = [to_bigint(simhash_parts(parts, self._recipe))]
             if self._sketched is not None:

@@ -12,7 +12,7 @@ from simsql.database.primary_keys import NO_KEY
 from simsql.database.query import RowQuery
 from simsql.database.search_index import SearchIndex, compared_texts, text_of_row
 from simsql.database.similar import SimilarOptions
-from simsql.database.transfer import raw_connection
+from simsql.database.transfer import as_bytes, document_of, has_bytes, raw_connection
 from simsql.errors import UsageError
 from simsql.fingerprint import estimate_similarity, show_similarity, similarities, sketch, sketch_distance
 
@@ -150,9 +150,11 @@ def _other_text(index: SearchIndex, text: str | None, fingerprint: int) -> str:
 def _read_row(connection: Connection, target: Any, key: str) -> tuple[dict[str, Any], bool] | None:
     """Return the columns of a row, and whether it is in the scope of the search."""
     parts = {name: sql.SQL((getattr(target, name) or "").replace("%", "%%")) for name in target._fields[2:8]}
+    raw, document = raw_connection(connection), "pg_catalog.to_jsonb(r)"
+    parts["document"] = sql.SQL(as_bytes(f"CAST({document} AS pg_catalog.text)") if has_bytes(raw) else document)
     statement = sql.SQL(
-        "SELECT (SELECT pg_catalog.to_jsonb(r) FROM (SELECT {columns}) AS r), true{in_scope} FROM {rows} AS t"
+        "SELECT (SELECT {document} FROM (SELECT {columns}) AS r), true{in_scope} FROM {rows} AS t"
         " WHERE {guard} AND pg_catalog.concat(({key})) OPERATOR(pg_catalog.=) %s"
     ).format(**parts)
-    found = raw_connection(connection).execute(statement, [key]).fetchone()
-    return found and (found[0], bool(found[1]))
+    found = raw.execute(statement, [key]).fetchone()
+    return found and (document_of(found[0]), bool(found[1]))

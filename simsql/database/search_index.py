@@ -51,7 +51,7 @@ from simsql.database.sources import (
     join_texts,
     text_of,
 )
-from simsql.database.transfer import sqlalchemy_errors
+from simsql.database.transfer import as_bytes, document_of, has_bytes, sqlalchemy_errors
 from simsql.errors import UsageError
 from simsql.fingerprint import Recipe, compares_features, sketch, sketch_distance
 from simsql.hamming import Design
@@ -74,26 +74,25 @@ _VACUUM = text(
 )
 
 
-def _search(function: str, columns: str, query: str = "bigint", more: str = "") -> TextClause:
+def _search(function: str, columns: str, query: str = "bigint") -> TextClause:
     return text(
         f"SELECT {columns} FROM simsql.{function}(CAST(:in_table AS regclass), CAST(:query AS {query}),"  # noqa: S608
-        f" CAST(:within AS integer), CAST(:of_column AS text), CAST(:scope AS jsonb){more})"
+        " CAST(:within AS integer), CAST(:of_column AS text), CAST(:scope AS jsonb))"
     )
 
 
 _NEAR = _search("near", "fingerprint, distance")
-_NEAR_ROWS = _search(
-    "_near_documents",
-    "fingerprint, distance, document",
-    more=", CAST(:sketch_column AS text), CAST(:sketch AS bigint), CAST(:differing AS integer)",
-).bindparams(sketch_column=None, sketch=None, differing=None)
 _NEAR_MANY = _search("near_many", "query, fingerprint, distance", "bigint[]")
 _CLAIM = _search("claim", "fingerprint, distance")
-_SIMILAR_ROWS = text(
-    "SELECT fingerprint, distance, document FROM simsql._similar_documents(CAST(:in_table AS regclass),"
-    " CAST(:query AS jsonb), CAST(:of_column AS text), CAST(:scope AS jsonb), CAST(:sketch_column AS text),"
-    " CAST(:sketch AS bigint), CAST(:differing AS integer))"
-).bindparams(sketch_column=None, sketch=None, differing=None)
+_NEAR_ROWS, _SIMILAR_ROWS = (
+    f"SELECT fingerprint, distance, {{document}} FROM simsql.{function}(CAST(:in_table AS regclass), {query},"  # noqa: S608
+    " CAST(:of_column AS text), CAST(:scope AS jsonb), CAST(:sketch_column AS text), CAST(:sketch AS bigint),"
+    " CAST(:differing AS integer))"
+    for function, query in (
+        ("_near_documents", "CAST(:query AS bigint), CAST(:within AS integer)"),
+        ("_similar_documents", "CAST(:query AS jsonb)"),
+    )
+)
 _RECIPE, _RECIPE_FOR_CLAIM = (
     text(
         f"SELECT column_name, recipe, sources, blocks, lead, inner_blocks FROM simsql.{function}("  # noqa: S608
@@ -244,7 +243,7 @@ class SearchIndex:
                 compared = self._compared(connection, index, query.text, text_column, sketch_column)
                 wanted = query.compared_text(*compared)
                 arguments |= _sketch_arguments(sketch_column, wanted, query.similarity, index.recipe)
-            found = _matching_rows(connection.execute(_NEAR_ROWS, arguments))
+            found = _matching_rows(connection, _NEAR_ROWS, arguments)
         if index is None or query.similarity is None:
             return found
         return [
@@ -320,7 +319,7 @@ class SearchIndex:
                 "scope": encode_scope(self._scope if scope is None else scope),
                 **_sketch_arguments(sketch_column, wanted, similarity, index.recipe),
             }
-            found = _matching_rows(connection.execute(_SIMILAR_ROWS, arguments))
+            found = _matching_rows(connection, _SIMILAR_ROWS, arguments)
         alike = _similar_rows(found, wanted, compared, similarity, index.recipe)
         return [match for _, match in alike[:limit]]
 
@@ -628,8 +627,14 @@ def _sketch_arguments(
     return {"sketch_column": column, "sketch": of_text, "differing": sketch_distance(similarity)}
 
 
-def _matching_rows(rows: Iterable[Any]) -> list[MatchingRow]:
-    return [MatchingRow(from_bigint(match), bits, row) for match, bits, row in rows]
+def _matching_rows(connection: Connection, search: str, arguments: Mapping[str, object]) -> list[MatchingRow]:
+    is_bytes = has_bytes(connection.connection.dbapi_connection)
+    document = as_bytes("CAST(document AS pg_catalog.text)") if is_bytes else "document"
+    statement = text(search.format(document=document)).bindparams(sketch_column=None, sketch=None, differing=None)
+    return [
+        MatchingRow(from_bigint(match), bits, document_of(row))
+        for match, bits, row in connection.execute(statement, arguments)
+    ]
 
 
 def _similar_rows(

@@ -7,6 +7,7 @@ calls. Unlike during a COPY, the connection is free between two pieces. In: bina
 numpy: 0.3 s per million rows.
 """
 
+import json
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -122,6 +123,22 @@ def first_of_equals(values: NDArray[Any]) -> NDArray[np.bool_]:
     first = np.ones(len(values), dtype=bool)
     np.not_equal(values[1:], values[:-1], out=first[1:])
     return first
+
+
+def has_bytes(connection: Any) -> bool:
+    """Return whether a driver's connection is to a database that may hold texts that are not UTF-8."""
+    info = getattr(connection, "info", None)  # of psycopg
+    return info is not None and info.parameter_status("server_encoding") == "SQL_ASCII"
+
+
+def as_bytes(expression: str) -> str:
+    """Return the expression for a text as bytes: PostgreSQL would not send one that is not UTF-8."""
+    return f"pg_catalog.convert_to({expression}, 'SQL_ASCII')"
+
+
+def document_of(value: Any) -> Any:
+    """Return a row as a JSON object. Of one in bytes, those that are not UTF-8 are replaced."""
+    return json.loads(bytes(value).decode("utf-8", "replace")) if isinstance(value, bytes | memoryview) else value
 
 
 def raw_connection(connection: Connection) -> psycopg.Connection[tuple[Any, ...]]:

@@ -1,5 +1,6 @@
 """`simsql backfill`: what it prints, and what is left when it is broken off."""
 
+import json
 import signal
 
 import pytest
@@ -144,6 +145,39 @@ def test_what_was_broken_off_goes_on_where_it_stopped(posts, database_url, end):
     assert run(*command).done().lines[0] == f"Fingerprinted {400 - done} rows"
     assert fingerprints(posts)["p400"] == to_bigint(simhash("text 400"))
     assert missing_keys(posts, "post") == []
+
+
+@pytest.mark.parametrize("recipe", ["words12-log-1", "words12-log-1 of simsql.visible_text"])
+def test_texts_that_are_not_utf8_are_named(ascii_database, recipe):
+    """They are left alone, and the run goes on, in a database that does not know the encoding of its texts."""
+    with ascii_database.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE post (id int, part text, title text, body text, fp bigint)")
+        connection.exec_driver_sql("ALTER TABLE post ADD PRIMARY KEY (part, id)")
+        connection.exec_driver_sql(
+            r"INSERT INTO post SELECT n, 'é', 'r', CASE n %% 5 WHEN 2 THEN E'rivi\350re ' ELSE 'rivière ' END || n"
+            r" FROM generate_series(1, 14) AS n"
+        )
+    given = ["--database", ascii_database.url.render_as_string(hide_password=False)]
+    run("index", "create", "post", "fp", "--recipe", recipe, *given).done()
+    for columns in (["body"], ["title", "body"]):
+        sources = [word for column in columns for word in ("--text-column", column)]
+        filled = run("backfill", "post", *sources, "--batch", 4, "--all-rows", *given).done()
+        assert filled.lines == ["Fingerprinted 11 rows"]
+        assert filled.err == "3 rows are left as before, because the text is not UTF-8: é, 2; é, 7; é, 12\n"
+        found = run("index", "verify", "post", "--texts", *sources, *given)
+        assert (found.code, found.err) == (1, "0 of 11 rows differ from their texts\n")
+        assert [json.loads(line)["problem"] for line in found.lines] == ["text not in UTF-8"] * 3
+        assert json.loads(found.lines[0])["object"] == "é, 2"
+    # A search prints such a row with a replacement character.
+    with ascii_database.begin() as connection:
+        connection.exec_driver_sql("UPDATE post SET fp = 5 WHERE id = 7")
+    (row,) = run("near", "post", "--fingerprint", 5, "--distance", 0, *given).done().lines
+    assert json.loads(row)["row"]["body"] == "rivi\ufffdre 7"
+    near = ["near", "post", "--text", "rivi re 7", "--distance", 64, "--similarity", 1, "--text-column", "body"]
+    explained = run(*near, "--explain", "(é,7)", *given).done().lines[-1]
+    assert explained == "found: the search finds it: distance 33 is at most 64, and similarity 1.00 is at least 1"
+    (row,) = run(*near, *given).done().lines
+    assert json.loads(row)["row"]["id"] == 7
 
 
 def test_what_cannot_be_filled(posts, database_url):

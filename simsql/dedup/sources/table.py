@@ -24,7 +24,7 @@ from simsql.database.connect import one_line
 from simsql.database.load import FoundTable, find_table
 from simsql.database.primary_keys import NO_KEY
 from simsql.database.sources import TextColumns, join_texts, text_of
-from simsql.database.transfer import raw_connection
+from simsql.database.transfer import as_bytes, has_bytes, raw_connection
 from simsql.decide.documents import I64
 from simsql.decide.rules import Rules
 from simsql.documents import Outputs, printable
@@ -95,8 +95,6 @@ _READ_WANTED = (
 )
 _NULL_KEYS = "SELECT FROM {rows_of} AS {t} WHERE {guard} AND ({where}) AND NOT (ROW({keys}) IS NOT NULL) LIMIT 1"
 _LABELS = "SELECT {t}.tableoid, {t}.ctid, {label} FROM {rows_of} AS {t} WHERE {guard}"
-# Of a database that does not know the encoding of its texts: PostgreSQL would not send one that is not UTF-8.
-_BYTES = "pg_catalog.convert_to({value}, 'SQL_ASCII')"
 # Only an expression is valid in both places: what closes a parenthesis does not close a bracket.
 _CONDITIONS = (
     "SELECT FROM {rows_of} AS {t} WHERE {guard} AND ({condition}) LIMIT 0",
@@ -192,7 +190,7 @@ class SourceTable:
         self.oid = found.oid
         self._found = found
         self._columns = options.texts
-        self._has_bytes = raw.info.parameter_status("server_encoding") == "SQL_ASCII"
+        self._has_bytes = has_bytes(raw)
         self._partitions: dict[int, int] = {}
         self._chosen = 0  # numbers the tables of chosen places
         only = sql.SQL("ONLY ") if found.kind == "r" else sql.SQL("")
@@ -274,7 +272,7 @@ class SourceTable:
         return join_texts(map(text_of, texts, self._columns.values()))
 
     def _readable(self, value: sql.Composable) -> sql.Composable:
-        return sql.SQL(_BYTES).format(value=value) if self._has_bytes else value
+        return sql.SQL(as_bytes("{}")).format(value) if self._has_bytes else value
 
     def labelled_texts(self, places: I64) -> Iterator[tuple[int, str | None, str]]:
         """Yield the places, texts and labels of the rows at these places, in any order."""
