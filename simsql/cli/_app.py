@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from signal import SIGPIPE
 from typing import Annotated, Any, ParamSpec
@@ -168,9 +168,15 @@ def run_app() -> int:
     return code
 
 
+@cache
+def as_click_command() -> Any:
+    """Return the application as the library runs it. To make it of all commands takes as long as a short run."""
+    return get_command(app)
+
+
 def _invoke() -> int:
     # Not through the library's own main(), which has other exit codes for Ctrl-C and for broken pipes.
-    main: Any = get_command(app)
+    main = as_click_command()
     try:
         if "_SIMSQL_COMPLETE" in os.environ:  # a shell asks what could come next
             main._main_shell_completion({}, "simsql")

@@ -103,7 +103,7 @@ def test_errors_in_arguments_are_one_line(arguments, said):
 
 
 def options_of(path):
-    context = typer.Context(command := get_command(_app.app))
+    context = typer.Context(command := _app.as_click_command())
     for name in path:
         command = command.get_command(context, name)
     return [each for each in command.params if each.param_type_name == "option"]
