@@ -512,7 +512,7 @@ def options_of(command: Any) -> Iterator[Any]:
 def option_table() -> Iterator[str]:
     """Yield a table of all options: what each means, and which commands have it."""
     users: dict[str, list[str]] = {name: [] for name in MEANINGS}
-    commands = list(commands_of(typer.main.get_command(simsql.cli._app.app)))
+    commands = list(commands_of(simsql.cli._app.as_click_command()))
     for name, command in commands:
         for parameter in options_of(command):
             users[parameter.opts[0]].append(name)
@@ -531,7 +531,7 @@ def option_table() -> Iterator[str]:
 def test_every_option_means_the_same_everywhere() -> None:
     """One name for a meaning, and one meaning for a name: all of them stand in one place."""
     used: set[str] = set()
-    for name, command in commands_of(typer.main.get_command(simsql.cli._app.app)):
+    for name, command in commands_of(simsql.cli._app.as_click_command()):
         for parameter in options_of(command):
             meaning = MEANINGS[parameter.opts[0]]
             assert parameter.opts[1:] == [meaning.short] * bool(meaning.short), name
@@ -546,7 +546,7 @@ def command_reference() -> str:
     """Return what the commands say of themselves, as Markdown."""
     # Not as --help prints it: that depends on the version of the library.
     lines = ["### Options", "", "An option has the same meaning in every command.", "", *option_table(), ""]
-    for name, command in commands_of(typer.main.get_command(simsql.cli._app.app)):
+    for name, command in commands_of(simsql.cli._app.as_click_command()):
         arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
         options = list(options_of(command))
         usage = " ".join(argument.metavar or argument.name.upper() for argument in arguments)

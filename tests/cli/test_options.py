@@ -19,7 +19,6 @@ from program import (
     temporary_folder,
     write_lines,
 )
-from typer.main import get_command
 
 from simsql.cli import _app
 from simsql.cli._app import _ELSEWHERE, _OTHER_COMMANDS
@@ -27,7 +26,7 @@ from simsql.cli._options import MEANINGS
 
 
 def all_commands(group=None, *path):
-    group = group or get_command(_app.app)
+    group = group or _app.as_click_command()
     yield path
     for name in group.list_commands(typer.Context(group)):
         command = group.get_command(typer.Context(group), name)

@@ -10,7 +10,6 @@ import psycopg
 import pytest
 import typer
 from program import PROGRAM, environment, run, run_at_terminal, run_into, run_with_stderr, spawn, write_lines
-from typer.main import get_command
 
 from simsql import simhash
 from simsql.cli import _app
@@ -88,7 +87,7 @@ CASES = {
 
 
 def all_commands(group=None, prefix="") -> Iterator[str]:
-    group = group or get_command(_app.app)
+    group = group or _app.as_click_command()
     for name in group.list_commands(typer.Context(group)):
         command = group.get_command(typer.Context(group), name)
         if hasattr(command, "commands"):

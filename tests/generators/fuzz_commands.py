@@ -24,7 +24,6 @@ from fuzzing import Attempt, Target, WrongError, mutate
 from program import Result, run
 from reading import COMPRESSORS
 from servers import find_programs, run_server
-from typer.main import get_command
 
 from simsql import similarity
 from simsql.cli import _app
@@ -39,7 +38,7 @@ class Command(NamedTuple):
 
 
 def find_commands(group: Any = None, *words: str) -> Iterator[Command]:
-    group = group or get_command(_app.app)
+    group = group or _app.as_click_command()
     for name in group.list_commands(typer.Context(group)):
         command = group.get_command(typer.Context(group), name)
         if hasattr(command, "commands"):
