@@ -29,7 +29,7 @@ MINUTES ?= 10
 SEED ?=
 CRASH ?=
 
-.PHONY: help demo test test-pgbouncer test-oldest test-versions test-engines reliability coverage mutants lint docs docs-links dist format reference trial ddl statements waiting undone drops fuzz quality pictures bench compare load clean
+.PHONY: help demo test test-benchmarks test-pgbouncer test-oldest test-versions test-engines reliability coverage mutants lint docs docs-links dist format reference trial ddl statements waiting undone drops fuzz quality pictures bench compare load clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,8 +50,11 @@ demo: $(READY) ## find near-duplicates among the texts of the installed packages
 	cd $(VENV)/lib/python3*/site-packages && $(CURDIR)/$(BIN)/simsql dedup --format table $(DEMO)
 	cd $(VENV)/lib/python3*/site-packages && $(CURDIR)/$(BIN)/python $(CURDIR)/examples/demo.py $(DEMO)
 
-test: $(READY) ## run the tests against every PostgreSQL there is
-	$(BIN)/python -m pytest -rs --numprocesses 3 --durations=30
+test: $(READY) ## run the tests, but those of benchmarks, against every PostgreSQL there is
+	$(BIN)/python -m pytest -rs --numprocesses 4 --durations=30 --ignore tests/benchmarks
+
+test-benchmarks: $(READY) ## run the tests of benchmarks
+	$(BIN)/python -m pytest -rs --numprocesses 2 tests/benchmarks
 
 coverage: $(READY) ## run the tests, and fail if they leave more than a twentieth of simsql/ untested
 	$(BIN)/python -m coverage erase

@@ -31,7 +31,7 @@ from simsql.errors import SimsqlError
 from simsql.hamming import Design
 from simsql.server.binaries import bundled_programs
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

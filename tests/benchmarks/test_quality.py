@@ -20,7 +20,7 @@ from program import run, write_lines
 
 from benchmarks.decisions import Corpus, by_program, check_pairs
 
-DATA = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[2] / "shared")) / "data"
+DATA = Path(os.environ.get("SIMSQL_SHARED", Path(__file__).parents[3] / "shared")) / "data"
 
 
 def data(name: str) -> Path:

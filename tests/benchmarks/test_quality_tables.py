@@ -25,7 +25,7 @@ from benchmarks.decisions import (
 )
 from benchmarks.labelled import MissingDataError, find_folder
 
-PAGE = Path(__file__).resolve().parents[1] / "docs/explanation/quality.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/explanation/quality.md"
 
 
 def by_definition(a, b):
