@@ -166,8 +166,9 @@ def _look(image: "Image") -> tuple["Image", "Image | None", int | None]:
         return shown, None, hash_picture(_shrink(shown, HASH_SIDE, "L"))
     image = image.convert("RGBA")
     alpha = image.getchannel("A")
+    shown = Image.new("RGB", image.size)
     for ground in ("white", "black"):
-        shown = Image.new("RGB", image.size, ground)
+        shown.paste(ground, (0, 0, *image.size))
         shown.paste(image, mask=alpha)
         if (hash_ := hash_picture(_shrink(shown, HASH_SIDE, "L"))) is not None:
             break
