@@ -49,9 +49,9 @@ def text_of(value: Any, extract: Extract | None) -> Any:
 
 
 def join_texts(texts: Iterable[str | None]) -> str | None:
-    """Return texts as one, each on lines of its own, as `concat_ws` does; None if all are null."""
+    """Return texts as one, each on lines of its own, without empty ones; None if all are null."""
     present = [text for text in texts if text is not None]
-    return "\n".join(present) if present else None
+    return "\n".join(filter(None, present)) if present else None
 
 
 @dataclass(frozen=True)

@@ -164,6 +164,12 @@ def test_several_columns_are_compared_as_one_text(articles):
     assert dropped == [("a",), ("c",), ("e",)]  # and neither d, nor e for b
     explained = dedup("--text-column", "title", "--explain", "e", "f").done()
     assert explained.lines[-1].startswith("together: ")
+    # An empty text is left out, as an empty field of a record is.
+    connection.execute("UPDATE article SET title = ''; INSERT INTO article VALUES ('g', NULL, 1, NULL)")
+    connection.execute("INSERT INTO article VALUES ('h', %s, 1, NULL)", [FOX])
+    exact = dedup("--text-column", "title", "--exact", "--into", "exact").done()
+    assert [exact.table[f"{what}: not decided"] for what in ("empty", "without a text")] == ["1", "1"]
+    assert connection.execute("SELECT slug, kept_slug FROM exact WHERE drop").fetchall() == [("h", "a")]
 
 
 def test_the_main_content_of_pages_is_compared(articles):
