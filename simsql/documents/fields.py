@@ -13,6 +13,7 @@ from simsql.documents.document import Layout
 from simsql.documents.records import Record, check_filled, missing_field, name_of, spell_fingerprint
 
 _MISSING = object()
+_ALL: tuple[str, ...] = ()  # that are there: none is lacking
 _STEP = re.compile(r"\[\]|[^.\[]+(?:\[(?!\])[^.\[]*)*")
 
 
@@ -21,7 +22,9 @@ class Fields:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._texts = [(name, _getter(name)) for name in layout.text_fields]
+        self._texts = [(name, _getter(name, _MISSING)) for name in layout.text_fields]
+        # The usual text, which needs the least work.
+        self._first = "" if layout.fingerprints or len(self._texts) > 1 else layout.text_fields[0]
         self._identity = _getter(layout.id_field)
         self._values = [_getter(name) for name in layout.value_fields]
 
@@ -31,23 +34,23 @@ class Fields:
 
     def read(self, record: Mapping[str, Any]) -> Record:
         """Return the text, the id and the values of a record. Raise UnfitError if it has no text."""
-        found = [(name, value) for name, get in self._texts if (value := get(record)) is not _MISSING]
+        text, lacks = record.get(self._first), _ALL
+        if type(text) is not str:
+            text, lacks = self._join(record)
+        check_filled(text)
+        return name_of(self._identity(record)), text, [name_of(get(record)) for get in self._values], lacks
+
+    def _join(self, record: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """Return the text of a record, and the text fields that it does not have."""
+        found = {name: value for name, get in self._texts if (value := get(record)) is not _MISSING}
         if not found:
             raise missing_field(self._layout.text_fields, list(record))
+        if all(value is None for value in found.values()):
+            raise UnfitError("no text", f"the field {min(found)!r} is null")
         if self._layout.fingerprints:
-            text = spell_fingerprint(found[0][1], self._layout)
-        else:
-            text = "\n".join(part for name, value in found for part in _parts(name, value))
-            if not text and all(value is None for _, value in found):
-                raise UnfitError("no text", f"the field {found[0][0]!r} is null")
-            check_filled(text)
-        lacks: Sequence[str] = ()
-        if len(found) < len(self._texts):
-            has = {name for name, _ in found}
-            lacks = [name for name, _ in self._texts if name not in has]
-        identity = self._identity(record)
-        values = [name_of(_or_null(get(record))) for get in self._values]
-        return name_of(_or_null(identity)), text, values, lacks
+            return spell_fingerprint(found.popitem()[1], self._layout), _ALL
+        text = "\n".join(part for name, value in found.items() for part in _parts(name, value))
+        return text, tuple(name for name, _ in self._texts if name not in found)
 
 
 def root_of(name: str, names: Sequence[str]) -> str | None:
@@ -58,32 +61,28 @@ def root_of(name: str, names: Sequence[str]) -> str | None:
     return first[0] if first and first[0] in names else None
 
 
-def _getter(name: str) -> Callable[[Mapping[str, Any]], Any]:
-    """Return a function that returns the field of a record, or `_MISSING`."""
+def _getter(name: str, missing: object = None) -> Callable[[Mapping[str, Any]], Any]:
+    """Return a function that returns the field of a record, or `missing`."""
     steps = _STEP.findall(name)
     if len(steps) < 2:
-        return lambda record: record.get(name, _MISSING)
+        return lambda record: record.get(name, missing)
 
     def get(record: Mapping[str, Any]) -> Any:
         if name in record:
             return record[name]
         found: list[Any] = [record]
         for step in steps:
-            if step == "[]":
-                found = [element for value in found if isinstance(value, list) for element in value]
-            else:
+            if step != "[]":
                 found = [value[step] for value in found if isinstance(value, dict) and step in value]
-            if not found and step == steps[0]:
-                return _MISSING
-        if "[]" in steps:
-            return found
-        return found[0] if found else _MISSING
+            elif found and not any(found):
+                return []  # of empty lists
+            else:
+                found = [element for value in found if isinstance(value, list) for element in value]
+        if not found:
+            return missing
+        return found if "[]" in steps else found[0]
 
     return get
-
-
-def _or_null(value: Any) -> Any:
-    return None if value is _MISSING else value
 
 
 def _parts(name: str, value: Any) -> list[str]:

@@ -15,7 +15,7 @@ _STRINGS = {
     "hex": "1 to 16 hexadecimal digits",
     "decimal": "a decimal",
 }
-Record = tuple[str, str, Sequence[str], Sequence[str]]
+Record = tuple[str, str, Sequence[str], tuple[str, ...]]
 """The id, the text, the values of the fields, empty without one, and the text fields that are not there."""
 
 
@@ -51,7 +51,7 @@ def read_each(
                 identity, text, values, lacks = record
                 del record
                 named, place = identity or f"{name}:{number}", f"{shown}:{number}"
-                yield Document(named, text, place, tuple(values), number, path, status, None, tuple(lacks))
+                yield Document(named, text, place, tuple(values), number, path, status, None, lacks)
                 del text
 
 
