@@ -50,8 +50,9 @@ demo: $(READY) ## find near-duplicates among the texts of the installed packages
 	cd $(VENV)/lib/python3*/site-packages && $(CURDIR)/$(BIN)/simsql dedup --format table $(DEMO)
 	cd $(VENV)/lib/python3*/site-packages && $(CURDIR)/$(BIN)/python $(CURDIR)/examples/demo.py $(DEMO)
 
+# Tests wait for half of their time: more processes than there are cores.
 test: $(READY) ## run the tests, but those of benchmarks, against every PostgreSQL there is
-	$(BIN)/python -m pytest -rs --numprocesses 4 --durations=30 --ignore tests/benchmarks
+	$(BIN)/python -m pytest -rs --numprocesses 5 --durations=30 --ignore tests/benchmarks
 
 test-benchmarks: $(READY) ## run the tests of benchmarks
 	$(BIN)/python -m pytest -rs --numprocesses 2 tests/benchmarks
@@ -84,7 +85,7 @@ $(OLDEST)/.ready: pyproject.toml tests/oldest.py
 	@touch $@
 
 test-oldest: $(OLDEST)/.ready ## run the tests of models, migrations, commands and numbers with the lowest versions that are allowed
-	$(OLDEST)/bin/python -m pytest -rs --numprocesses 2 \
+	$(OLDEST)/bin/python -m pytest -rs --numprocesses 4 \
 		tests/alembic tests/cli tests/database tests/django tests/fingerprint tests/hamming tests/sqlalchemy
 
 test-versions: $(READY) ## run the tests that the version may decide on PostgreSQL 14 to 17: make test-versions VERSIONS=14

@@ -41,7 +41,7 @@ def main() -> int:
         start = time.monotonic()
         status = subprocess.run(
             [
-                *(sys.executable, "-m", "pytest", "-rs", "--numprocesses", "2"),
+                *(sys.executable, "-m", "pytest", "-rs", "--numprocesses", "4"),
                 *("-m", "every_version or oldest_version", "tests/database", "tests/reliability", "tests/sql"),
                 "tests/sqlalchemy",
             ],

@@ -692,7 +692,9 @@ def test_a_saved_drop_list_is_safe(open_report, seed):
     page = open_report(Sample(clusters, compare=compare))
     chosen = 0
     for _ in range(60):
-        press(page, chance.choice(["j", "k", "n", "n", "p", "1", "2", "2", "b", "b", "b", "u"]))
+        press(page, key := chance.choice(["j", "k", "n", "n", "p", "1", "2", "2", "b", "b", "b", "u"]))
+        if key in "jknp":  # to another text
+            continue
         chosen += page.inner_text("#status") == "Another one is kept"
         dropped = saved(page)
         if dropped is None:

@@ -176,11 +176,13 @@ def test_every_property_of_every_object_is_compared_and_mended(index, kind, stra
         for change in CHANGES[object_kind, property_name]:
             if any(part in change and suffix in name for part, suffix in WITHOUT_EFFECT):
                 continue
-            # Each change once, and one of each property of each object. Elsewhere, one of each property.
+            # Each change is named and mended once, and one of each property of each object is seen. Elsewhere, one of
+            # each property.
             if (object_kind, property_name) in tried and (
                 not is_thorough or {(name, property_name), (object_kind, change)} <= tried
             ):
                 continue
+            is_mended = (object_kind, change) not in tried
             tried |= {(object_kind, property_name), (name, property_name), (object_kind, change)}
             statement = change.replace("{object}", name).replace("stranger", stranger)
             with index.transaction(force_rollback=True):
@@ -188,6 +190,8 @@ def test_every_property_of_every_object_is_compared_and_mended(index, kind, stra
                 expected = differing(index)
                 named = {(row[1], row[3]) for row in expected if (row[0], row[2]) == (object_kind, property_name)}
                 assert named, statement
+                if not is_mended:  # as that of another object was
+                    continue
                 found = set(index.execute("SELECT object, problem FROM simsql.verify('article')").fetchall())
                 assert named <= found, statement
                 if change.startswith("CREATE TABLE child"):
