@@ -176,8 +176,8 @@ def test_every_property_of_every_object_is_compared_and_mended(index, kind, stra
         for change in CHANGES[object_kind, property_name]:
             if any(part in change and suffix in name for part, suffix in WITHOUT_EFFECT):
                 continue
-            # Each change is named and mended once, and one of each property of each object is seen. Elsewhere, one of
-            # each property.
+            # Each change is named and mended once, and one of each property of each object is seen.
+            # Elsewhere, one of each property.
             if (object_kind, property_name) in tried and (
                 not is_thorough or {(name, property_name), (object_kind, change)} <= tried
             ):
