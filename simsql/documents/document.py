@@ -65,7 +65,7 @@ class Skip(NamedTuple):
     `reason` is one of: "binary" or another kind of file, "not utf-8" (or another encoding), "empty", "too long",
     "unreadable", "corrupt", "hidden", "excluded", "link", "special file", "records" (in a file that is read as one
     text), "not JSON", "not an object", "no field", "ambiguous field", "no text", "not a string", "not a
-    fingerprint", "not CSV", "wrong number of fields".
+    fingerprint", "not CSV", "wrong number of fields", "repeated header".
     "corrupt" stands for any number of documents, and a run ends with an error after everything else.
     """
 

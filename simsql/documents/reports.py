@@ -20,7 +20,7 @@ NO_WORDS = "no words"
 
 # What nobody misses: texts that are empty or there already, and what a folder leaves out.
 _NOTHING_LOST = {"empty", "excluded", "hidden", "link", "special file", "not a picture"}
-_NOTHING_LOST |= {DUPLICATE, NO_WORDS, "flat picture"}
+_NOTHING_LOST |= {DUPLICATE, NO_WORDS, "flat picture", "repeated header"}
 # What the shape of a file hides from the run, and options show.
 WRONG_SHAPE = {"no field", "records"}
 # Files of other data, which may well lie in a folder beside files of records.

@@ -138,10 +138,10 @@ def test_nothing_is_missed(folder):
 def test_half_of_a_file_is_not_a_few_records(folder):
     rows = RECORDS.splitlines()
     for name, lines in (
-        ("commas.jsonl", [row + "," for row in rows]),
+        ("more.jsonl", [row + "}" for row in rows]),
         (
             "some.jsonl",
-            [row + "," * (number % 2) for number, row in enumerate(rows[:-1] if len(rows) % 2 else rows)],
+            [row + "}" * (number % 2) for number, row in enumerate(rows[:-1] if len(rows) % 2 else rows)],
         ),
         ("short.csv", ["id,text,more", *(f"{n},a text" + ",x" * (n % 2) for n in range(10))]),
     ):

@@ -280,10 +280,10 @@ def test_what_tells_the_encoding_may_come_late(tmp_path):
 @pytest.mark.parametrize(
     ("line", "reason", "detail"),
     [
-        ("{", "not JSON", "column 2"),
+        ("{", "not JSON", "jq -c ."),
         ('{"text": "a" "b"}', "not JSON", "column 14: Expecting ',' delimiter"),
         ("plain text", "not JSON", "column 1"),
-        ('{"text": "raw \t tab"}', "not JSON", "Invalid control character"),
+        ('{"text": "a"}{"text": "b"}', "not JSON", "jq -c ."),
         ("[", "not JSON", "jq -c"),
         ('[{"text": "a"}]', "not an object", "jq -c"),
         ('"text"', "not an object", "a string"),
@@ -397,3 +397,28 @@ def test_no_other_string_is_an_unpadded_hash(text):
         return
     with pytest.raises(UnfitError, match="expected 64 bits: 1 to 16 hexadecimal digits"):
         spell_fingerprint(text, Layout(fingerprints="hex"))
+
+
+def test_lines_as_people_have_them(tmp_path):
+    """Control characters in strings, lines cut out of an array, and files with byte order marks put together."""
+    content = '\ufeff{"text": "raw\ttab"},\n\ufeff{"text": "b\x01"}\n{"text": "c"},\n'
+    assert texts(write(tmp_path / "a.jsonlines", content.encode())) == ["raw\ttab", "b\x01", "c"]
+
+
+def test_a_header_that_is_repeated_is_no_document(tmp_path):
+    header = "id,text\n"
+    data = header + "1,a\n" + header + "2,b\n\ufeff" + header + "3,text\n"
+    path = write(tmp_path / "a.csv", data.encode())
+    assert [(skip.place, skip.reason) for skip in skips(path)] == [
+        (f"{path}:{line}", "repeated header") for line in (3, 5)
+    ]
+    assert [item.text for item in read(path) if isinstance(item, Document)] == ["a", "b", "text"]
+    assert texts(write(tmp_path / "b.csv", b"text\ntext\n")) == ["text"]  # the only column may hold the word
+    assert texts(path, header=False, text_fields=("2",)) == [
+        "text",
+        "a",
+        "text",
+        "b",
+        "text",
+        "text",
+    ]

@@ -102,6 +102,9 @@ class Table(Format):
             if not row:
                 return None
             table.check_width(row, len(header))
+            # A byte order mark may stand before it.
+            if layout.header and row[0].lstrip("\ufeff") == header[0] and row[1:] == header[1:] != []:
+                raise UnfitError("repeated header", "the row names the columns again")
             return fields.read({name: row[column] for name, column in columns})
 
         return read_each(rows, found, layout, parse)

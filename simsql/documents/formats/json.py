@@ -24,7 +24,8 @@ from simsql.documents.formats.lines import Lines
 from simsql.documents.formats.text import TEXT
 from simsql.documents.records import Record, read_each
 
-_DECODER = json.JSONDecoder()
+# Control characters in strings are read: what tools write into lines by themselves has tabs.
+_DECODER = json.JSONDecoder(strict=False)
 _START = re.compile(r"\s*(\[\s*)?(?=\{)")
 _NEXT_OBJECT = re.compile(r"\s*\{")
 _TWO_LINES = re.compile(r"\s*\{[^\n]*\n\s*\{")
@@ -42,7 +43,7 @@ class JsonLines(Lines):
     written as JSON.
     """
 
-    endings = (".jsonl", ".ndjson")
+    endings = (".jsonl", ".ndjson", ".jsonlines")
 
     def parser(self, layout: Layout) -> Callable[..., Record | None]:
         """Return what returns the fields of the JSON object in a line."""
@@ -207,14 +208,15 @@ def is_array(start: str) -> bool | None:
 
 def _parse_object(line: str, *, has_end: bool) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        # Files put together have byte order marks inside, and lines cut out of an array have commas.
+        record = _DECODER.decode(line.lstrip("\ufeff").removesuffix(","))
     except json.JSONDecodeError as error:
         # The error's own column starts anew behind the line end, where a line that is cut short fails.
         column = min(error.pos, len(line.rstrip())) + 1
         is_open = column > len(line.rstrip()) or not line.endswith("}")
         if is_open and not has_end and line.lstrip().startswith("{") and not error.msg.startswith("Extra data"):
             raise cut_off("a record") from None
-        raise UnfitError("not JSON", f"column {column}: {error.msg}{_advice(line)}") from None
+        raise UnfitError("not JSON", f"column {column}: {error.msg}{_advice(line, error.msg)}") from None
     except ValueError as error:  # Python's limit on the digits of an integer
         raise UnfitError("not JSON", f"a number is too long: {error}") from None
     if not isinstance(record, dict):
@@ -222,9 +224,11 @@ def _parse_object(line: str, *, has_end: bool) -> dict[str, Any]:
     return record
 
 
-def _advice(line: str) -> str:
+def _advice(line: str, error: str = "") -> str:
     if line.lstrip().startswith("["):
         return " (this looks like a JSON array: convert it to JSON lines with jq -c '.[]')"
+    if line.strip() == "{" or error == "Extra data":
+        return " (each line must be one object: convert the file to JSON lines with jq -c .)"
     return ""
 
 
