@@ -191,6 +191,7 @@ class SourceTable:
         self._found = found
         self._columns = options.texts
         self._has_bytes = has_bytes(raw)
+        self._is_plain = not self._has_bytes and list(self._columns.values()) == [None]
         self._partitions: dict[int, int] = {}
         self._chosen = 0  # numbers the tables of chosen places
         only = sql.SQL("ONLY ") if found.kind == "r" else sql.SQL("")
@@ -268,6 +269,8 @@ class SourceTable:
 
     def _text(self, values: Sequence[str | bytes | None], errors: str = "strict") -> str | None:
         """Return what is compared, of the values of the columns."""
+        if self._is_plain:
+            return values[0]  # type: ignore[return-value]
         texts = (_decode(value, errors) for value in values)
         return join_texts(map(text_of, texts, self._columns.values()))
 
