@@ -407,6 +407,7 @@ Encoding = Annotated[str, option("--encoding")]
 Formatted = Annotated[Format | None, option("--format")]
 MaxDocument = Annotated[str, option("--max-document")]
 NewRecipeName = Annotated[str | None, option("--recipe", "; by default words12-log-1")]
+FoldingRecipeName = Annotated[str | None, option("--recipe", "; by default words12-log-2")]
 RecipeName = Annotated[str | None, option("--recipe", "; by default the index's; without an index, words12-log-1")]
 ScopeValues = Annotated[list[str] | None, option("--scope")]
 

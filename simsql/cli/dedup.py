@@ -11,8 +11,8 @@ from simsql.cli._app import command
 from simsql.cli._explanation import print_explained_pair
 from simsql.cli._options import (
     Deciding,
+    FoldingRecipeName,
     Formatted,
-    NewRecipeName,
     Paths,
     Reading,
     Workers,
@@ -30,7 +30,7 @@ from simsql.dedup.sinks.formats import TABLE, FirstClusters, choose_writer
 from simsql.dedup.sources.files import FileSource
 from simsql.documents import STDOUT, printable
 from simsql.errors import UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe
+from simsql.fingerprint import FOLDING_RECIPE, Recipe
 from simsql.processes import usable_cores
 
 _FOUND = 3  # the exit code of --against for documents that could be dropped
@@ -69,7 +69,7 @@ def dedup_command(
     paths: Paths,
     against: Annotated[list[str] | None, option("--against")] = None,
     deciding: _Deciding,
-    recipe: NewRecipeName = None,
+    recipe: FoldingRecipeName = None,
     reading: Reading,
     workers: Workers = None,
     output: Annotated[Path | None, path_option("--output")] = None,
@@ -99,7 +99,7 @@ def dedup_command(
     writer = choose_writer(output, form)
     first = FirstClusters() if form is None and writer is TABLE and not explain else None
     writer = TABLE._replace(cluster=first.keep) if first else writer
-    chosen = parse_recipe(recipe) or DEFAULT_RECIPE
+    chosen = parse_recipe(recipe) or FOLDING_RECIPE
     options = DedupOptions(
         paths,
         against=against or (),

@@ -11,7 +11,7 @@ from sqlalchemy.exc import ProgrammingError
 from simsql.cli._app import command
 from simsql.cli._database import Working
 from simsql.cli._explanation import print_explained_pair
-from simsql.cli._options import Deciding, Html, NewRecipeName, TableName, Workers, option, path_option
+from simsql.cli._options import Deciding, FoldingRecipeName, Html, TableName, Workers, option, path_option
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import print_skips, print_summary
 from simsql.database.binds import begin
@@ -23,7 +23,7 @@ from simsql.dedup.sources.rows import RowSource
 from simsql.dedup.sources.table import TableOptions, main_text
 from simsql.dedup.table_job import dedup_table
 from simsql.errors import UsageError
-from simsql.fingerprint import DEFAULT_RECIPE
+from simsql.fingerprint import FOLDING_RECIPE
 from simsql.processes import usable_cores
 
 
@@ -43,7 +43,7 @@ def dedup_table_command(
     where: Annotated[str | None, option("--where", ", such as \"lang = 'en'\"")] = None,
     html: Annotated[Html, option("--html", "; the columns hold such pages")] = Html.SOURCE,
     deciding: Deciding,
-    recipe: NewRecipeName = None,
+    recipe: FoldingRecipeName = None,
     workers: Workers = None,
     report: Annotated[Path | None, path_option("--report")] = None,
     explain: Annotated[
@@ -66,7 +66,7 @@ def dedup_table_command(
         all_scopes=all_scopes,
         replace=replace,
         rules=deciding.rules(),
-        recipe=parse_recipe(recipe) or DEFAULT_RECIPE,
+        recipe=parse_recipe(recipe) or FOLDING_RECIPE,
         workers=workers or usable_cores(),
         report=report,
         explain=explain,

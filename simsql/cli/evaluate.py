@@ -19,7 +19,7 @@ from simsql.errors import SimsqlError, UsageError
 from simsql.evaluate.labelled_texts import find_texts
 from simsql.evaluate.labels import Labels, read_labels
 from simsql.evaluate.measures import Estimate, RuleFigures, best_rule
-from simsql.fingerprint import DEFAULT_RECIPE
+from simsql.fingerprint import FOLDING_RECIPE
 
 _FEW = 50  # labels of a kind
 _SIMILARITIES = 0.5, 0.6, 0.7
@@ -62,7 +62,7 @@ def evaluate_command(
         list[float] | None, share_option("--similarity", "; repeat it for several; by default 0.5, 0.6 and 0.7")
     ] = None,
     recipe: Annotated[
-        list[str] | None, option("--recipe", "; repeat it to compare several; by default words12-log-1")
+        list[str] | None, option("--recipe", "; repeat it to compare several; by default words12-log-2")
     ] = None,
     printing: Printing,
     reading: Reading,
@@ -75,8 +75,8 @@ def evaluate_command(
     without a check and with each similarity, and for each similarity by the features of the recipe. Recommend one
     of these rules.
     """
-    names = dict.fromkeys(recipe or [DEFAULT_RECIPE.id])
-    recipes = {printable(name): parse_recipe(name) or DEFAULT_RECIPE for name in names}
+    names = dict.fromkeys(recipe or [FOLDING_RECIPE.id])
+    recipes = {printable(name): parse_recipe(name) or FOLDING_RECIPE for name in names}
     from_stdin = str(labels) == "-"
     outputs = Outputs({"the table of results": STDOUT})
     outputs.refuse(sys.stdin if from_stdin else labels, *map(Path, recipe or []))
@@ -148,7 +148,7 @@ def _advise(results: Sequence[_Result], best: RuleFigures | None, labels: Labels
         yield "no recommendation: no rule finds any of the near-duplicates; try another recipe"
         return
     name = next(name for name, figures in results if any(rule is best for rule in figures))
-    recipe = "" if name == DEFAULT_RECIPE.id else f" --recipe {shlex.quote(name)}"
+    recipe = "" if name == FOLDING_RECIPE.id else f" --recipe {shlex.quote(name)}"
     rules = Rules(best.distance, best.similarity or 0.0, by_features=best.by_features)
     how = "--by-features" if best.by_features else f"--distance {rules.distance}"
     # The figures are those of pairs in clusters; with this option, they are also those of dropped texts.

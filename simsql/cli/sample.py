@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Annotated
 
 from simsql.cli._app import command
-from simsql.cli._options import NewRecipeName, Paths, Reading, Workers, number_option, option, path_option
+from simsql.cli._options import FoldingRecipeName, Paths, Reading, Workers, number_option, option, path_option
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, print_skips
 from simsql.documents import STDOUT, Outputs
 from simsql.evaluate.sample import write_sample
-from simsql.fingerprint import DEFAULT_RECIPE
+from simsql.fingerprint import FOLDING_RECIPE
 from simsql.processes import usable_cores
 
 
@@ -20,7 +20,7 @@ def sample_command(
     pairs: Annotated[int, number_option("--pairs", least=1)] = 200,
     by_features: Annotated[bool, option("--by-features")] = False,
     seed: Annotated[int, number_option("--seed", least=0)] = 0,
-    recipe: NewRecipeName = None,
+    recipe: FoldingRecipeName = None,
     output: Annotated[Path | None, path_option("--output", ": .csv, .tsv, or else JSON lines")] = None,
     reading: Reading,
     workers: Workers = None,
@@ -33,7 +33,7 @@ def sample_command(
     distance and similarity, the number of pairs that it stands for (its weight), and an empty label. Fill in
     near-duplicate, not or unsure, and run simsql evaluate.
     """
-    made_by = parse_recipe(recipe) or DEFAULT_RECIPE
+    made_by = parse_recipe(recipe) or FOLDING_RECIPE
     outputs = Outputs({"--output": output or STDOUT})
     if recipe:
         outputs.refuse(Path(recipe))

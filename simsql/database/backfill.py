@@ -304,7 +304,7 @@ class Backfill:
             values = [to_bigint(simhash_parts(parts, self._recipe))]
             if self._sketched is not None:
                 text = texts[self._sketched]
-                values.append(None if text is None else to_bigint(sketch(text)))
+                values.append(None if text is None else to_bigint(sketch(text, revision=self._recipe.revision)))
             yield row, values
 
     def _fill(self, rows: Iterable[_Row], workers: int | None) -> None:

@@ -93,7 +93,8 @@ def explain_row(
     estimate = None
     if sketch_column is not None and text is not None:
         bits = document[sketch_column]
-        estimate = estimate_similarity(sketch(text), None if bits is None else from_bigint(int(bits)))
+        of_text = sketch(text, revision=index.recipe().revision)
+        estimate = estimate_similarity(of_text, None if bits is None else from_bigint(int(bits)))
     within = target.distance if query.distance is None else query.distance
     why: str | None = None
     if not in_scope:

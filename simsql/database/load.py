@@ -21,7 +21,7 @@ from simsql.arrays.columns import Fingerprints
 from simsql.database.bigint import to_bigints
 from simsql.database.binds import check_connection
 from simsql.database.index_spec import agreed_extract, agreed_recipe
-from simsql.database.sketches import check_sketch_column, find_column
+from simsql.database.sketches import check_sketch_column, find_column, refuse_other_sketches
 from simsql.database.sources import Extract, text_of
 from simsql.database.transfer import copy_columns, first_of_equals, raw_connection, sqlalchemy_errors
 from simsql.errors import SimsqlError, UsageError
@@ -98,6 +98,8 @@ class Target(NamedTuple):
     sketch_column: str | None
     sources: Mapping[str, int] | None = None
     """The columns of the texts with their weights, if the index knows them."""
+    sketch_comment: str | None = None
+    """That of the column of the sketches, which says what they are."""
     given: Extract | None = None
     """The function of the application that makes the texts, if the process has one."""
 
@@ -107,10 +109,17 @@ class Target(NamedTuple):
         return [self.column] if self.sketch_column is None else [self.column, self.sketch_column]
 
     def recipe(self, given: Recipe | None = None) -> Recipe:
-        """Return the recipe of the index (see `agreed_recipe`) or, without an index, the given or default one."""
-        if not self.indexed:
-            return given or DEFAULT_RECIPE
-        return agreed_recipe(self.recipe_id, given, f"{self.table}({self.column})")
+        """Return the recipe of the index (see `agreed_recipe`) or, without an index, the given or default one.
+
+        Raises UsageError if the column of the sketches has those of another revision.
+        """
+        recipe = given or DEFAULT_RECIPE
+        if self.indexed:
+            recipe = agreed_recipe(self.recipe_id, given, f"{self.table}({self.column})")
+        if self.sketch_column is not None:
+            name = f"column {self.sketch_column} of {self.table}"
+            refuse_other_sketches(self.sketch_comment, name, recipe.revision)
+        return recipe
 
     def extract(self) -> Extract | None:
         """Return the function that makes texts of the sources. Raises UsageError as `agreed_extract`."""
@@ -234,12 +243,13 @@ def find_target(
             which = f"several simhash indexes ({', '.join(indexes)})" if indexes else "no simhash index"
             raise UsageError(f"{table} has {which}: name the column for the fingerprints (column, --column)")
         (column,) = indexes
+    comment = None
     if sketch_column is not None:
         if sketch_column == column:
             raise UsageError(f"column {column} of {table} holds fingerprints: name another for the sketches")
-        check_sketch_column(connection, table, sketch_column)
+        comment = check_sketch_column(connection, table, sketch_column)
     recipe, sources = indexes.get(column, (None, None))
-    return Target(table, column, column in indexes, recipe, sketch_column, sources)
+    return Target(table, column, column in indexes, recipe, sketch_column, sources, comment)
 
 
 @sqlalchemy_errors()

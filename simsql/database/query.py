@@ -12,7 +12,7 @@ from simsql.arrays.checks import FINGERPRINT_BITS, share, whole_number
 from simsql.database.bigint import Scope
 from simsql.database.sources import Sources, join_texts
 from simsql.errors import UsageError
-from simsql.fingerprint import Recipe, sketch
+from simsql.fingerprint import Recipe, Revision, sketch
 
 Text: TypeAlias = str | Mapping[str, str | None]
 """A text, or one for each source of an index, by its name."""
@@ -92,10 +92,10 @@ class RowQuery(Query):
         """Return the text that those of rows in these sources, joined, are compared with."""
         return join_texts(map(self.text.get, sources)) if isinstance(self.text, Mapping) else self.text
 
-    def sketch(self, source: str) -> int | None:
+    def sketch(self, source: str, revision: Revision) -> int | None:
         """Return the sketch of the compared text; None for a text without words."""
         text = self.compared_text(source)
-        return None if text is None else sketch(text)
+        return None if text is None else sketch(text, revision=revision)
 
 
 def compared_source(

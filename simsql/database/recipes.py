@@ -22,6 +22,7 @@ from sqlalchemy.exc import DontWrapMixin
 from simsql.database.index_spec import differs_for_sure
 from simsql.database.sketches import refuse_other_sketches
 from simsql.errors import UsageError
+from simsql.fingerprint import Revision
 
 _REMEMBER = 60.0  # seconds
 
@@ -73,6 +74,7 @@ def refuse_other_recipe(
     table: WrittenTable,
     column: str,
     recipe: str | None,
+    revision: Revision,
     options: Mapping[str, Any] | None = None,
 ) -> None:
     """Raise UsageError if the column's simhash index in the database certainly has a recipe with another id.
@@ -80,28 +82,28 @@ def refuse_other_recipe(
     Without a recipe, raise it if the column has other sketches. `options` are execution options of the query.
     """
     # An error needs the current answer: the table or the index may have changed since.
-    if not is_agreed(connection.dialect, table.key, column, recipe):
+    if not is_agreed(connection.dialect, table.key, column, recipe, revision):
         read = _read_recipes(connection, table, options or {})
         _known.setdefault(connection.dialect, {})[table.key] = read
-        _refuse(read, f"{table.name}.{column}", column, recipe)
+        _refuse(read, f"{table.name}.{column}", column, recipe, revision)
 
 
-def is_agreed(dialect: Dialect, key: Hashable, column: str, recipe: str | None) -> bool:
+def is_agreed(dialect: Dialect, key: Hashable, column: str, recipe: str | None, revision: Revision) -> bool:
     """Return whether this recipe was not refused when the table was last asked, less than a minute ago."""
     read = _known.get(dialect, {}).get(key)
     if read is None or time.monotonic() - read.read_at >= _REMEMBER:
         return False
     try:
-        _refuse(read, "", column, recipe)
+        _refuse(read, "", column, recipe, revision)
     except _OtherRecipeError:
         return False
     return True
 
 
-def _refuse(read: _Recipes, name: str, column: str, recipe: str | None) -> None:
+def _refuse(read: _Recipes, name: str, column: str, recipe: str | None, revision: Revision) -> None:
     if recipe is None:
         try:
-            refuse_other_sketches(read.comments.get(column), name)
+            refuse_other_sketches(read.comments.get(column), name, revision)
         except UsageError as error:
             raise _OtherRecipeError(str(error)) from None
         return

@@ -229,7 +229,7 @@ class SearchIndex:
         or fewer, and all whose text has changed since their sketch was made.
 
         Raises UsageError for a similarity out of range or without a text and its column, for a column of another
-        type, and if these sketches cannot be compared with those of `simsql.sketch`; TypeError for a similarity
+        type, and if these sketches are not of the revision of the recipe; TypeError for a similarity
         that is not a number.
         """
         query = RowQuery(fingerprint, distance, **options)
@@ -295,11 +295,10 @@ class SearchIndex:
         if it would take longer than `near` at a distance of 10. A given recall takes as long as it needs, within
         limits, of which RecallWarning tells. `near` finds every fingerprint within a distance, whatever the texts.
 
-        Texts are compared as `simsql.similarity` does it, or by the Jaccard index of their features if the recipe
-        has characters or trigrams, as for titles. They are in the single source of the index, or in `text_column`,
-        of which there may be several.
-        With `sketch_column`, PostgreSQL reads only those whose sketch is near enough: see `near_rows`. `limit`
-        keeps the most similar rows.
+        Texts are compared as `simsql.similarity` does it in the revision of the recipe, or by the Jaccard index of
+        their features if the recipe has characters or trigrams, as for titles. They are in the single source of
+        the index, or in `text_column`, of which there may be several. With `sketch_column`, PostgreSQL reads only
+        those whose sketch is near enough: see `near_rows`. `limit` keeps the most similar rows.
 
         Raises UsageError for shares out of range, an index without a source and no `text_column`, for pictures,
         and for columns as `near_rows` does.
@@ -569,7 +568,7 @@ class SearchIndex:
             if index.sources is not None and column in index.sources.names:
                 compared[column] = agreed_extract(index.recipe_id, self._extract, f"{self._table}({index.column})")
         plain = [column for column in given or () if compared[column] is None]
-        check_compared_columns(connection, self._table, plain, sketch_column)
+        check_compared_columns(connection, self._table, plain, sketch_column, index.recipe.revision)
         return compared
 
     def _query(self, index: "_Described", text: Text, **options: Unpack[SimilarOptions]) -> SimilarQuery | None:
@@ -623,7 +622,7 @@ def _sketch_arguments(
         return {}
     if compares_features(recipe):
         raise UsageError(f"sketches are of words, and {recipe.id} compares characters: omit sketch_column")
-    of_text = None if text is None else to_bigint(sketch(text))
+    of_text = None if text is None else to_bigint(sketch(text, revision=recipe.revision))
     return {"sketch_column": column, "sketch": of_text, "differing": sketch_distance(similarity)}
 
 

@@ -4,10 +4,10 @@ The comment of a column names its sketches:
 
     COMMENT ON COLUMN article.sketch IS 'minhash64-1'
 
-More words around the id do no harm. A column whose comment names none has those of FIRST_ID. PostgreSQL keeps the
-comment through renames, dumps and restores, everybody may read it, and SQLAlchemy and Alembic create and compare
-it like any comment. So sketches need no entry in the registry. A version of simsql that makes other sketches by
-default has to write a comment wherever it creates a column.
+More words around the id do no harm. A column whose comment names none has those of revision 1. PostgreSQL keeps
+the comment through renames, dumps and restores, everybody may read it, and SQLAlchemy and Alembic create and
+compare it like any comment. So sketches need no entry in the registry. The sketches of a table have the revision
+of its fingerprints.
 """
 
 import re
@@ -17,10 +17,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, text
 
 from simsql.errors import UsageError
-from simsql.fingerprint import SKETCH_ID
-
-FIRST_ID = "minhash64-1"
-"""The id of the sketches in a column whose comment names none."""
+from simsql.fingerprint import Revision, sketch_id
 
 _ID = re.compile(r"\bminhash\d+-\d+\b", re.ASCII)
 _COLUMN = text(
@@ -62,9 +59,13 @@ def existing_column(connection: Connection, table: str, column: str) -> FoundCol
 
 
 def check_compared_columns(
-    connection: Connection, table: str, text_columns: Iterable[str], sketch_column: str | None
+    connection: Connection,
+    table: str,
+    text_columns: Iterable[str],
+    sketch_column: str | None,
+    revision: Revision = 1,
 ) -> None:
-    """Raise UsageError unless these columns hold texts and their sketches; None is no column."""
+    """Raise UsageError unless these columns hold texts and their sketches of a revision; None is no column."""
     for text_column in text_columns:
         found = existing_column(connection, table, text_column)
         if not found.holds_texts:
@@ -72,24 +73,25 @@ def check_compared_columns(
                 f"column {text_column} of {table} is {found.type}, not text: name the column of the texts"
             )
     if sketch_column is not None:
-        check_sketch_column(connection, table, sketch_column)
+        comment = check_sketch_column(connection, table, sketch_column)
+        refuse_other_sketches(comment, f"column {sketch_column} of {table}", revision)
 
 
-def check_sketch_column(connection: Connection, table: str, column: str) -> None:
-    """Raise UsageError unless a column of bigints is there that has sketches as `simsql.sketch` makes them."""
+def check_sketch_column(connection: Connection, table: str, column: str) -> str | None:
+    """Return the comment of a column of sketches. Raise UsageError unless a column of bigints is there."""
     found = existing_column(connection, table, column)
     if found.type != "bigint":
         raise UsageError(f"column {column} of {table} is {found.type}, not bigint: it cannot hold sketches")
     if found.indexed:
         raise UsageError(f"column {column} of {table} has a simhash index: it holds fingerprints, not sketches")
-    refuse_other_sketches(found.comment, f"column {column} of {table}")
+    return found.comment
 
 
-def refuse_other_sketches(comment: str | None, column: str) -> None:
-    """Raise UsageError if the comment of a column names sketches that differ from those of `simsql.sketch`."""
-    for id_ in _ID.findall(comment or "") or [FIRST_ID]:
-        if id_ != SKETCH_ID:
+def refuse_other_sketches(comment: str | None, column: str, revision: Revision) -> None:
+    """Raise UsageError if a column has other sketches than those of this revision, as its comment says."""
+    for id_ in _ID.findall(comment or "") or [sketch_id(1)]:
+        if id_ != sketch_id(revision):
             raise UsageError(
-                f"{column} has the sketches {id_}, which cannot be compared with {SKETCH_ID}: use the version of"
-                " simsql that made them, or fill the column again and change its comment"
+                f"{column} has the sketches {id_}, which cannot be compared with {sketch_id(revision)}: use"
+                " fingerprints of that revision, or fill the column again and change its comment"
             )

@@ -7,6 +7,7 @@ from typing import Any, Self, TypeAlias
 from simsql.errors import UsageError
 from simsql.fingerprint import (
     Recipe,
+    Revision,
     simhash,
     simhash_items_with_sketches,
     simhash_many,
@@ -58,15 +59,22 @@ def join_texts(texts: Iterable[str | None]) -> str | None:
 class Sources:
     """The source attributes of a column with their weights, and the recipe of its fingerprints.
 
-    Sketches have no recipe. `extract` returns the text of the value of a source.
+    Sketches have no recipe, only a revision. `extract` returns the text of the value of a source.
     """
 
     weights: tuple[tuple[str, int], ...]
     recipe: Recipe | None
     extract: Extract | None = None
+    revision: Revision = 1
 
     @classmethod
-    def of(cls, source: str | Mapping[str, int], recipe: Recipe | None, extract: Extract | None = None) -> Self:
+    def of(
+        cls,
+        source: str | Mapping[str, int],
+        recipe: Recipe | None,
+        extract: Extract | None = None,
+        revision: Revision = 1,
+    ) -> Self:
         """Return the sources from one name, or from names with weights; ValueError for a weight out of range."""
         weights = {source: 1} if isinstance(source, str) else dict(source)
         if not weights:
@@ -74,7 +82,7 @@ class Sources:
         simhash_parts([("", weight) for weight in weights.values()])
         if extract is not None:
             extract_name(extract)
-        return cls(tuple(weights.items()), recipe, extract)
+        return cls(tuple(weights.items()), recipe, extract, recipe.revision if recipe else revision)
 
     @property
     def recipe_id(self) -> str | None:
@@ -96,20 +104,21 @@ class Sources:
             elif text is not None:
                 raise TypeError(f"{where}: the source {name!r} must be str, not {type(text).__name__}")
         if self.recipe is None:
-            return sketch(parts[0][0]) if parts else None
+            return sketch(parts[0][0], revision=self.revision) if parts else None
         return simhash_parts(parts, self.recipe)
 
 
 def compute_many(
     values: Iterable[str], sources: Sources, other: Sources | None = None
 ) -> Iterator[tuple[int | None, int | None]]:
-    """Yield the value of each text, and that for a column of the other kind; None without such a column.
+    """Yield the value of each text, and that for a column of the other kind and of the same revision, if any.
 
     Each text is split into words once.
     """
     texts = (text_of(value, sources.extract) or "" for value in values)
     if other is None:
-        found = sketch_many(texts) if sources.recipe is None else simhash_many(texts, sources.recipe)
+        revision = sources.revision
+        found = simhash_many(texts, sources.recipe) if sources.recipe else sketch_many(texts, revision=revision)
         yield from ((value, None) for value in found.tolist())
         return
     recipe = sources.recipe or other.recipe

@@ -23,6 +23,7 @@ from simsql.dedup.crowds import Crowds
 from simsql.documents.spool import TokenSpool, digest_tokens
 from simsql.fingerprint import (
     BANDS,
+    FOLDING_RECIPE,
     Minima,
     compare_pairs,
     pairs_of,
@@ -67,7 +68,7 @@ def describe(documents: pa.RecordBatch, rules: Rules) -> pa.RecordBatch:
     positions: list[int] = []
     words: list[bytes] = []
     numbers, bands = [np.zeros((2, 0), dtype=np.uint64)], [np.zeros((0, BANDS), dtype=np.int64)]
-    for some, fingerprints, tokens, minima in simhash_items_with_tokens(items):
+    for some, fingerprints, tokens, minima in simhash_items_with_tokens(items, FOLDING_RECIPE):
         (chosen,) = np.nonzero(tokens.counts)
         digests_here = list(digest_tokens(tokens))
         positions += [some[position] for position in chosen]
@@ -147,7 +148,9 @@ def _crowds(found: pa.Table, nodes: Nodes, rules: Rules, sizes: Sizes, spool: To
     minima = Minima.none(nodes.total)
     starts, counts = np.zeros((2, nodes.total), dtype=np.int64)
     first = 0
-    for some, _, tokens, here in simhash_items_with_tokens((None, text.as_py()) for text in texts):
+    for some, _, tokens, here in simhash_items_with_tokens(
+        ((None, text.as_py()) for text in texts), FOLDING_RECIPE
+    ):
         chosen = members[first : first + len(some)]
         first += len(some)
         minima.sketches[chosen], minima.bands[chosen] = here

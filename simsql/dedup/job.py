@@ -32,7 +32,7 @@ from simsql.documents import (
 )
 from simsql.documents.spool import StreamSpool, TextSpool, TokenSpool
 from simsql.errors import UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe
+from simsql.fingerprint import FOLDING_RECIPE, Recipe
 
 
 class Sink(Protocol):
@@ -90,7 +90,7 @@ class DedupOptions:
     against: Sequence[str] = ()
     """Files and folders to compare with: their documents are kept, and only the others are decided about."""
     rules: Rules = field(default_factory=Rules)
-    recipe: Recipe = DEFAULT_RECIPE
+    recipe: Recipe = FOLDING_RECIPE
     layout: Layout = field(default_factory=Layout)
     """The field of values is that of the rules."""
     selection: Selection = VISIBLE

@@ -21,7 +21,7 @@ from simsql.database.index_spec import agreed_recipe
 from simsql.database.sources import Extract, Sources, compute_many, fingerprint_text
 from simsql.django.connection import check_database, engine_of, is_postgresql
 from simsql.errors import UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe, check_recipe
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe, Revision, check_recipe, sketch_id
 
 _LARGEST = 2**64 - 1
 
@@ -33,6 +33,7 @@ class _Bits64Field(models.BigIntegerField):
     called = "fingerprint"
     """What errors call a value."""
     recipe: Recipe | None = None
+    revision: Revision = 1
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class _Bits64Field(models.BigIntegerField):
         **options: Any,
     ) -> None:
         self.source, self.extract = source, extract
-        self.sources: Any = None if source is None else Sources.of(source, self.recipe, extract)
+        self.sources: Any = None if source is None else Sources.of(source, self.recipe, extract, self.revision)
         options = {"null": True, "blank": True, **({} if source is None else {"editable": False}), **options}
         super().__init__(*args, **options)
 
@@ -240,6 +241,8 @@ class SketchField(_Bits64Field):
         Without it, assign sketches yourself.
     extract
         The function that makes a text of the source, the same as that of the `SimhashField`.
+    revision
+        That of the recipe of the `SimhashField`. The comment of the column names it: `minhash64-2` for 2.
 
     The field may be null, as the sketch of a text without words is. Raises TypeError for a source that is not a
     str: a sketch is that of one text.
@@ -248,10 +251,17 @@ class SketchField(_Bits64Field):
     description = "Sketch (64 bits)"
     called = "sketch"
 
-    def __init__(self, *args: Any, source: str | None = None, **options: Any) -> None:
+    def __init__(self, *args: Any, source: str | None = None, revision: Revision = 1, **options: Any) -> None:
         if source is not None and not isinstance(source, str):
             raise TypeError(f"a sketch is that of one text: name one field as its source, not {source!r}")
-        super().__init__(*args, source=source, **options)
+        self.revision = revision
+        comment = {"db_comment": sketch_id(revision)} if revision > 1 else {}
+        super().__init__(*args, source=source, **{**comment, **options})
+
+    def deconstruct(self) -> Any:
+        """Return the arguments."""
+        name, path, args, options = super().deconstruct()
+        return name, path, args, {**options, **({"revision": self.revision} if self.revision > 1 else {})}
 
     def _check_sources(self) -> Iterable[checks.CheckMessage]:
         yield from super()._check_sources()
@@ -259,7 +269,8 @@ class SketchField(_Bits64Field):
         if self.source is not None and self not in map(sketch_of, fields):
             yield checks.Error(
                 f"The sketch has no SimhashField of its own with the source {self.source!r}.",
-                hint=f"Add SimhashField(source={self.source!r}), with the same extract=, and one SketchField.",
+                hint=f"Add SimhashField(source={self.source!r}), with the same extract= and revision of the"
+                " recipe, and one SketchField.",
                 obj=self,
                 id="simsql.E004",
             )
@@ -272,11 +283,11 @@ def sketch_of(field: SimhashField) -> SketchField | None:
 
 
 def _find_other(field: _Bits64Field, kind: type[_Bits64Field]) -> Any:
-    """Return the first field of a kind in the table of a field with the same single source."""
+    """Return the first field of a kind in the table of a field with the same single source and revision."""
     names = field.sources.names if field.sources else ()
     for other in field.model._meta.local_concrete_fields if len(names) == 1 else ():
         same = isinstance(other, kind) and other.sources and other.sources.names == names
-        if same and other.extract == field.extract:
+        if same and (other.extract, other.sources.revision) == (field.extract, field.sources.revision):
             return other
     return None
 
@@ -359,14 +370,14 @@ def _refuse_other_recipe(field: _Bits64Field, connection: Any) -> None:
     table = field.model._meta.db_table
     engine = engine_of(connection.alias)
     recipe_id = field.sources.recipe_id
-    if recipes.is_agreed(engine.dialect, table, field.column, recipe_id):
+    if recipes.is_agreed(engine.dialect, table, field.column, recipe_id, field.sources.revision):
         return
     field.check_recipe()
     regclass = cast(literal(connection.ops.quote_name(table)), REGCLASS)
     sketches = [each.column for each in field.model._meta.local_concrete_fields if isinstance(each, SketchField)]
     written = recipes.WrittenTable(table, table, regclass, sketches)
     with engine.connect() as shared:
-        recipes.refuse_other_recipe(shared, written, field.column, recipe_id)
+        recipes.refuse_other_recipe(shared, written, field.column, recipe_id, field.sources.revision)
 
 
 # The signals of models with such fields

@@ -183,7 +183,7 @@ class NearLookup(Lookup):
             held, _ = compiler.compile(Col(self.lhs.alias, sketch))
             sql += f" AND simsql.similarity({held}, CAST(%s AS bigint)) >= CAST(%s AS double precision)"
             wanted = self.rhs.wanted
-            parameters += [to_bigint(wanted.sketch(sketch.source)), wanted.similarity]
+            parameters += [to_bigint(wanted.sketch(sketch.source, sketch.revision)), wanted.similarity]
         return f"({sql})", parameters
 
 
@@ -245,7 +245,7 @@ class SimhashQuerySet(models.QuerySet):
         rows = self.filter(**{f"{field}__near": near})
         # Sketches are of words.
         if (of_row := sketch_of(column)) is not None and not compares_features(recipe):
-            bits = Coalesce(HammingDistance(of_row.name, sketch(parts[0][0])), 0)
+            bits = Coalesce(HammingDistance(of_row.name, sketch(parts[0][0], revision=of_row.revision)), 0)
             rows = rows.filter(LessThanOrEqual(bits, sketch_distance(similarity)))
         # As annotations, they may not have the name of a field.
         distance = HammingDistance(field, query.fingerprint)

@@ -52,15 +52,17 @@ from simsql.fingerprint.pictures import is_text_of as is_text_of
 from simsql.fingerprint.pictures import spell_picture as spell_picture
 from simsql.fingerprint.pictures import spell_unseen as spell_unseen
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, KNOWN_RECIPES, Pattern, Recipe, Tokenizer
+from simsql.fingerprint.recipe import FOLDING_RECIPE as FOLDING_RECIPE
+from simsql.fingerprint.recipe import Revision as Revision
 from simsql.fingerprint.recipe import check_recipe as check_recipe
 from simsql.fingerprint.recipe_file import read_recipe, write_recipe
 from simsql.fingerprint.shared_features import compare_features as compare_features
 from simsql.fingerprint.sketches import BANDS as BANDS
-from simsql.fingerprint.sketches import SKETCH_ID as SKETCH_ID
 from simsql.fingerprint.sketches import Minima as Minima
 from simsql.fingerprint.sketches import estimate_similarity, sketch, sketch_many
 from simsql.fingerprint.sketches import minima_of_tokens as minima_of_tokens
 from simsql.fingerprint.sketches import sketch_distance as sketch_distance
+from simsql.fingerprint.sketches import sketch_id as sketch_id
 from simsql.fingerprint.utf8 import TokenLists as TokenLists
 from simsql.fingerprint.vote import Fingerprints as Fingerprints
 from simsql.fingerprint.vote import majority, simhash_features

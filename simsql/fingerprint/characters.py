@@ -24,6 +24,9 @@ Every character of the result then has one class:
 Fingerprints of assigned characters do not depend on the version of Python: Unicode guarantees stable normal forms,
 and categories hardly ever change.
 
+Revision 2 of a recipe then folds letters that have several code points: each character of the normal form becomes
+the one in `FOLDED`, and nothing is composed again.
+
 The normal form of most characters is a single character, regardless of their neighbours. A table maps whole arrays
 of them. Only texts with other characters are normalised by `unicodedata`.
 """
@@ -116,6 +119,29 @@ CONTEXT = 0x80
 CLASS = 0x7F
 CHARACTER_SHIFT = np.uint32(8)
 
+# What revision 2 folds: letters that people type with several code points, which look alike or are taken for one
+# another, and the one that stands for all. ASCII does not change. Sources: The Unicode Standard 16, sections 6.2
+# (apostrophes), 7.1 (cedilla and comma below) and 9.2 (Arabic); CLDR, collation/fa.xml (alef, yeh, kaf, heh).
+FOLDED: dict[int, int] = {
+    ord(letter): ord(target)
+    for letters, targets in [
+        # Romanian with a comma below, or with the cedilla of older keyboards, which is right in Turkish.
+        ("\u0218\u0219\u021a\u021b", "\u015e\u015f\u0162\u0163"),
+        # Modifier letters beside apostrophes, which separate words: Hawaiian, Ukrainian, Uzbek; the saltillo.
+        ("\u02b9\u02bb\u02bc\u02bd\u02be\u02bf\ua78b\ua78c", "'" * 8),
+        # Arabic: alef with madda, hamza above, hamza below and wasla is alef; alef maksura and Farsi yeh are yeh.
+        ("\u0622\u0623\u0625\u0671\u0649\u06cc", "\u0627\u0627\u0627\u0627\u064a\u064a"),
+        # Keheh is kaf; the hehs of Persian and Urdu, with hamza or not, are heh; teh marbuta goal is teh marbuta.
+        ("\u06a9\u06c0\u06c1\u06c2\u06c3", "\u0643\u0647\u0647\u0647\u0629"),
+        # The digits of Persian and Urdu are those of Arabic.
+        (
+            "\u06f0\u06f1\u06f2\u06f3\u06f4\u06f5\u06f6\u06f7\u06f8\u06f9",
+            "\u0660\u0661\u0662\u0663\u0664\u0665\u0666\u0667\u0668\u0669",
+        ),
+    ]
+    for letter, target in zip(letters, targets, strict=True)
+}
+
 # The number of characters examined together in the search for a position to cut.
 _WINDOW = 1 << 10
 # Characters that end the context of a sigma: letters and digits of ASCII, Han.
@@ -135,12 +161,20 @@ def normalise(text: str) -> str:
 
 
 @cache
-def character_table() -> NDArray[np.uint32]:
+def character_table(revision: int) -> NDArray[np.uint32]:
     """Return, for each code point, its normal form and class, as normal form << 8 | CONTEXT or 0 | class.
 
     The form of a separator is a space. With CONTEXT, form and class are those of the character itself, which are
-    right in a text in normal form. The table is built for the first text that is not ASCII.
+    right in a text in normal form. In revision 2, forms are folded. The table is built for the first text that is
+    not ASCII.
     """
+    if revision > 1:
+        table = character_table(1).copy()
+        points = table >> CHARACTER_SHIFT
+        for letter, target in FOLDED.items():
+            (places,) = np.nonzero(points == letter)
+            table[places] = character_table(1)[target] | table[places] & np.uint32(CONTEXT)
+        return table
     classes = class_table()
     points = np.arange(len(classes), dtype=np.uint32)
     points[classes == SEPARATOR] = ord(" ")
@@ -257,7 +291,7 @@ def _cuts_in(text: str, low: int, high: int, *, lower: bool) -> NDArray[np.intp]
     """Return the positions in [low, high) where a text can be cut; `low` is at least 1."""
     window = text[low - 1 : high]
     points = np.frombuffer(window.encode("utf-32-le", "surrogatepass"), dtype="<u4")
-    entries = character_table()[points]
+    entries = character_table(1)[points]
     can = entries & np.uint32(CONTEXT) == 0
     for classes in (entries & np.uint32(CLASS), class_table()[points]):
         can &= (classes != DROPPED) & (classes != MARK)

@@ -187,9 +187,9 @@ def simhash_items_with_tokens(
 ) -> Iterator[tuple[list[Item], Fingerprints, TokenLists, Minima]]:
     """Yield the batches of `simhash_items`, the hashes of the tokens that `similarity` compares, and the minima.
 
-    The tokens are the words of the default recipe, whatever `recipe` is, and take eight bytes each. If `recipe`
-    has the same words, as most do, each text is split into words once. With `features`, those of `recipe` are in
-    the place of the tokens and of their trigrams.
+    The tokens are the words of the default recipe in the revision of `recipe`, and take eight bytes each. If
+    `recipe` has the same words, as most do, each text is split into words once. With `features`, those of `recipe`
+    are in the place of the tokens and of their trigrams.
     """
     waiting: deque[Item] = deque()
     work = partial(_fingerprint_with_features if features else _fingerprint_with_tokens, recipe=recipe)
@@ -203,7 +203,7 @@ def simhash_items_with_tokens(
 def simhash_items_with_sketches(
     items: Iterable[tuple[Item, str]], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
 ) -> Iterator[tuple[list[Item], Fingerprints, Fingerprints]]:
-    """Yield the batches of `simhash_items`, and the sketches of the texts, which do not depend on `recipe`."""
+    """Yield the batches of `simhash_items`, and the sketches of the texts in the revision of `recipe`."""
     waiting: deque[Item] = deque()
     work = partial(_fingerprint_with_sketches, recipe=recipe)
     for values, empty, sketches, no_words in map_batches(work, _texts_of(items, waiting), workers):
@@ -235,17 +235,17 @@ def _fingerprint_with_tokens(texts: list[str], recipe: Recipe) -> Arrays:
     if len(texts) == 1 and len(texts[0]) > _LONG and has_plain_words(recipe):
         pieces: list[U64] = []
         tally = Tally(recipe)
-        for hashes, occurrences in iter_counts(iter_shingles(_keep_each(texts[0], pieces), recipe)):
+        for hashes, occurrences in iter_counts(iter_shingles(_keep_each(texts[0], recipe, pieces), recipe)):
             tally.add(hashes, occurrences)
         tokens = np.concatenate([np.zeros(0, dtype=np.uint64), *pieces])
         found, outcome = TokenLists(tokens, np.array([len(tokens)])), tally.outcome()
     elif has_plain_words(recipe):
-        found = hash_tokens(texts, "words")
+        found = hash_tokens(texts, "words", recipe.revision)
         # Single tokens are sorted where they are.
         own = found._replace(hashes=found.hashes.copy()) if recipe.shingles == (1,) else found
         outcome = fingerprints_of(features_of_tokens(own, recipe), recipe)
     else:
-        found, outcome = hash_tokens(texts, "words"), _fingerprint(texts, recipe)
+        found, outcome = hash_tokens(texts, "words", recipe.revision), _fingerprint(texts, recipe)
     return *outcome, *found, *minima_of_tokens(found)
 
 
@@ -267,9 +267,9 @@ def _fingerprint_with_sketches(texts: list[str], recipe: Recipe) -> Arrays:
     return values, empty, sketches, counts == 0
 
 
-def _keep_each(text: str, pieces: list[U64]) -> Iterator[U64]:
+def _keep_each(text: str, recipe: Recipe, pieces: list[U64]) -> Iterator[U64]:
     """Yield the tokens of a text in portions, and append each to a list."""
-    for piece in iter_token_hashes(text, "words"):
+    for piece in iter_token_hashes(text, "words", recipe.revision):
         pieces.append(piece)
         yield piece
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.errors import UsageError, missing_package
-from simsql.fingerprint.characters import DROPPED, MARK, WORD, class_table, spell
+from simsql.fingerprint.characters import DROPPED, FOLDED, MARK, WORD, class_table, spell
 from simsql.fingerprint.features import Features, distinct, shingle
 from simsql.fingerprint.hashes import I64, U64, hash_as_tokens, hash_strings, mix
 from simsql.fingerprint.recipe import (
@@ -27,7 +27,6 @@ from simsql.fingerprint.recipe import (
     NOT_A_PICTURE,
     Pattern,
     Recipe,
-    Step,
     Tokenizer,
     TokenKind,
     Tokens,
@@ -105,7 +104,9 @@ def extract_features(texts: Sequence[str], recipe: Recipe) -> Features:
     if recipe.hash != "splitmix":
         return extract_spelled(texts, recipe)
     kind = _in_arrays(recipe)
-    return features_of_tokens(hash_tokens(texts, kind) if kind else hash_found_tokens(texts, recipe), recipe)
+    return features_of_tokens(
+        hash_tokens(texts, kind, recipe.revision) if kind else hash_found_tokens(texts, recipe), recipe
+    )
 
 
 def features_of_tokens(tokens: TokenLists, recipe: Recipe) -> Features:
@@ -122,7 +123,8 @@ def iter_features(text: str, recipe: Recipe) -> Iterator[U64]:
         yield from iter_spelled(text, recipe)
         return
     kind = _in_arrays(recipe)
-    yield from iter_shingles(iter_token_hashes(text, kind) if kind else iter_found_hashes(text, recipe), recipe)
+    tokens = iter_token_hashes(text, kind, recipe.revision) if kind else iter_found_hashes(text, recipe)
+    yield from iter_shingles(tokens, recipe)
 
 
 def iter_shingles(pieces: Iterable[U64], recipe: Recipe) -> Iterator[U64]:
@@ -132,7 +134,7 @@ def iter_shingles(pieces: Iterable[U64], recipe: Recipe) -> Iterator[U64]:
 
 
 def has_plain_words(recipe: Recipe) -> bool:
-    """Return whether the tokens of a recipe are hashed as `hash_tokens(texts, "words")` does it."""
+    """Return whether the tokens of a recipe are hashed as `hash_tokens(texts, "words", revision)` does it."""
     return recipe.hash == "splitmix" and _in_arrays(recipe) == "words"
 
 
@@ -169,14 +171,14 @@ def _shingle(tokens: U64, recipe: Recipe, *, cyclic: bool = False) -> U64:
 
 
 def _find_stop_words(tokens: U64, recipe: Recipe) -> NDArray[np.bool_]:
-    hashes = _hash_stop_words(recipe.stop_words, recipe.normalise)
+    hashes = _hash_stop_words(recipe.stop_words, recipe.steps)
     place = np.minimum(np.searchsorted(hashes, tokens), len(hashes) - 1)
     found: NDArray[np.bool_] = hashes[place] == tokens
     return found
 
 
 @lru_cache(maxsize=16)
-def _hash_stop_words(words: frozenset[str], steps: tuple[Step, ...]) -> U64:
+def _hash_stop_words(words: frozenset[str], steps: tuple[str, ...]) -> U64:
     return np.sort(hash_as_tokens([normalise_by(word, steps) for word in sorted(words)]))
 
 
@@ -195,14 +197,14 @@ def iter_spelled(text: str, recipe: Recipe) -> Iterator[U64]:
 def iter_found_hashes(text: str, recipe: Recipe) -> Iterator[U64]:
     """Yield the hashes of the tokens of a text of any length, in portions, for tokens of every kind."""
     if recipe.tokens == "trigrams":
-        return (_hash_trigrams([words]).hashes for words in iter_words(text, "words", recipe.normalise))
+        return (_hash_trigrams([words]).hashes for words in iter_words(text, "words", recipe.steps))
     return map(hash_as_tokens, iter_tokens(text, recipe))
 
 
 def hash_found_tokens(texts: Sequence[str], recipe: Recipe) -> TokenLists:
     """Return the hashes of the tokens of texts, like `hash_tokens`, for tokens of every kind."""
     if recipe.tokens == "trigrams":
-        return _hash_trigrams(spell_words(texts, "words", recipe.normalise))
+        return _hash_trigrams(spell_words(texts, "words", recipe.steps))
     documents = find_tokens(texts, recipe)
     return TokenLists(_hash_each(documents, hash_as_tokens), _count(documents))
 
@@ -215,11 +217,11 @@ def find_tokens(texts: Sequence[str], recipe: Recipe) -> list[list[str]]:
     """
     kind = recipe.tokens
     if kind == "words" or kind == "characters":  # noqa: PLR1714 - so that mypy knows
-        return spell_words(texts, kind, recipe.normalise)
+        return spell_words(texts, kind, recipe.steps)
     if kind == "trigrams":
-        return list(map(_cut_trigrams, spell_words(texts, "words", recipe.normalise)))
+        return list(map(_cut_trigrams, spell_words(texts, "words", recipe.steps)))
     find = _finder(kind)
-    return [list(find(normalise_by(text, recipe.normalise))) for text in texts]
+    return [list(find(normalise_by(text, recipe.steps))) for text in texts]
 
 
 def iter_tokens(text: str, recipe: Recipe) -> Iterator[list[str]]:
@@ -229,12 +231,12 @@ def iter_tokens(text: str, recipe: Recipe) -> Iterator[list[str]]:
     """
     kind = recipe.tokens
     if kind == "words" or kind == "characters":  # noqa: PLR1714 - so that mypy knows
-        yield from iter_words(text, kind, recipe.normalise)
+        yield from iter_words(text, kind, recipe.steps)
         return
     if kind == "trigrams":
-        yield from map(_cut_trigrams, iter_words(text, "words", recipe.normalise))
+        yield from map(_cut_trigrams, iter_words(text, "words", recipe.steps))
         return
-    tokens = iter(_finder(kind)("".join(iter_normal(text, recipe.normalise))))
+    tokens = iter(_finder(kind)("".join(iter_normal(text, recipe.steps))))
     while some := list(islice(tokens, _TOKENS)):
         yield some
 
@@ -330,7 +332,7 @@ def _load_jieba() -> Callable[[str], list[str]]:
 
 def _spell_shingles(window: Window[list[str]], recipe: Recipe) -> list[str]:
     """Return the spellings of all features that begin with these tokens, with repetitions."""
-    stop_words = _spell_stop_words(recipe.stop_words, recipe.normalise)
+    stop_words = _spell_stop_words(recipe.stop_words, recipe.steps)
     characters = recipe.tokens == "characters" or (isinstance(recipe.tokens, Pattern) and recipe.tokens.characters)
     join = ("" if characters else " ").join
     tokens = window.tokens
@@ -351,7 +353,7 @@ def _spell_shingles(window: Window[list[str]], recipe: Recipe) -> list[str]:
 
 
 @lru_cache(maxsize=16)
-def _spell_stop_words(words: frozenset[str], steps: tuple[Step, ...]) -> frozenset[str]:
+def _spell_stop_words(words: frozenset[str], steps: tuple[str, ...]) -> frozenset[str]:
     return frozenset(normalise_by(word, steps) for word in words)
 
 
@@ -372,8 +374,8 @@ def _count(documents: list[list[str]]) -> I64:
     return np.fromiter(map(len, documents), dtype=np.int64, count=len(documents))
 
 
-def normalise_by(text: str, steps: tuple[Step, ...]) -> str:
-    """Return a text after these steps: see `Recipe`. NFKC comes once more after a change of letter case."""
+def normalise_by(text: str, steps: tuple[str, ...]) -> str:
+    """Return a text after these steps: see `Recipe.steps`. NFKC comes once more after a change of letter case."""
     composed = "nfkc" in steps
     if composed:
         text = unicodedata.normalize("NFKC", text)
@@ -383,6 +385,8 @@ def normalise_by(text: str, steps: tuple[Step, ...]) -> str:
         text = text.lower()
     if composed:
         text = unicodedata.normalize("NFKC", text)
+    if "fold" in steps:
+        text = text.translate(FOLDED)
     return _drop_marks(text) if "marks" in steps else text
 
 
@@ -393,13 +397,13 @@ def _drop_marks(text: str) -> str:
     return spell(points[class_table()[points] != DROPPED])
 
 
-def iter_normal(text: str, steps: tuple[Step, ...]) -> Iterator[str]:
+def iter_normal(text: str, steps: tuple[str, ...]) -> Iterator[str]:
     """Yield a text of any length after these steps, in pieces; only the first can begin with a mark."""
     for piece in cut_in_pieces(text, lower="lower" in steps):
         yield normalise_by(piece, steps)
 
 
-def spell_words(texts: Sequence[str], kind: TokenKind, steps: tuple[Step, ...]) -> list[list[str]]:
+def spell_words(texts: Sequence[str], kind: TokenKind, steps: tuple[str, ...]) -> list[list[str]]:
     """Return the tokens, "words" or "characters", of each text after these steps.
 
     Characters that the step "marks" would drop belong to the character before them, like other marks.
@@ -413,7 +417,7 @@ def spell_words(texts: Sequence[str], kind: TokenKind, steps: tuple[Step, ...]) 
     return [list(islice(tokens, count)) for count in documents.tolist()]
 
 
-def iter_words(text: str, kind: TokenKind, steps: tuple[Step, ...]) -> Iterator[list[str]]:
+def iter_words(text: str, kind: TokenKind, steps: tuple[str, ...]) -> Iterator[list[str]]:
     """Yield the tokens of a text of any length that `spell_words` would return, in portions."""
     long_word: list[str] = []
     for segment in iter_segments(map(_characters_of, iter_normal(text, steps)), kind):

@@ -13,6 +13,7 @@ import numpy as np
 
 from simsql.arrays.positions import consecutive
 from simsql.fingerprint.features import padded_trigrams
+from simsql.fingerprint.recipe import Revision
 from simsql.fingerprint.shared_features import compare_features
 from simsql.fingerprint.tokens import hash_tokens
 
@@ -20,20 +21,21 @@ _BATCH = 1 << 10  # pairs that are compared at once
 _BATCH_CHARACTERS = 1 << 20
 
 
-def similarity(a: str | None, b: str | None) -> float | None:
+def similarity(a: str | None, b: str | None, *, revision: Revision = 2) -> float | None:
     """Return the similarity of two texts: 0.0 if they share nothing, 1.0 for the same sequence of words.
 
     It is the Jaccard index of their sets of word trigrams, with two empty words before the first word and two
-    behind the last. The words are those of the default recipe in any script, without letter case and punctuation.
-    The result is None if a text is None, and 0.0 if a text has no words. For many pairs, `similarity_many` is many
-    times faster. Raises TypeError if a text is neither a str nor None.
+    behind the last. The words are those of the default recipe in any script, without letter case and punctuation;
+    letters with several code points are folded, unless the `revision` is 1: see `Recipe`. The result is None if a
+    text is None, and 0.0 if a text has no words. For many pairs, `similarity_many` is many times faster. Raises
+    TypeError if a text is neither a str nor None.
     """
-    (found,) = similarity_many([a], [b]).tolist()
+    (found,) = similarity_many([a], [b], revision=revision).tolist()
     return None if found is None else float(found)
 
 
 def similarity_many(
-    a: Iterable[str | None], b: Iterable[str | None]
+    a: Iterable[str | None], b: Iterable[str | None], *, revision: Revision = 2
 ) -> "np.ma.MaskedArray[tuple[int], np.dtype[np.float64]]":
     """Return the similarities of pairs of texts: the first of `a` and of `b`, the second ones, and so on.
 
@@ -51,7 +53,7 @@ def similarity_many(
         both = [text for pair in batch for text in pair if text is not None and None not in pair]
         if both:
             sides = np.array([numbers.setdefault(text, len(numbers)) for text in both])
-            found = hash_tokens(list(numbers), "words")
+            found = hash_tokens(list(numbers), "words", revision)
             counts = found.counts[sides]
             starts = np.cumsum(found.counts) - found.counts
             features = padded_trigrams(found.hashes[consecutive(starts[sides], counts)], counts)

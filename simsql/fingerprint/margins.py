@@ -66,7 +66,7 @@ def similarities(
     `similarity_many`. That of the recipe "pg_trgm" is the similarity of pg_trgm.
     """
     if not compares_features(recipe):
-        return similarity_many([text] * len(others), others)
+        return similarity_many([text] * len(others), others, revision=recipe.revision)
     hashes, _, counts = extract_features([text, *(other or "" for other in others)], recipe)
     own, rest, sizes = hashes[: counts[0]], hashes[counts[0] :], counts[1:]
     ends = np.cumsum(sizes)
@@ -81,6 +81,6 @@ def similarities(
 def similarities_of_pairs(a: Sequence[str | None], b: Sequence[str | None], recipe: Recipe) -> list[float | None]:
     """Return the similarities of pairs of texts as `similarities` compares them; None if a text is None."""
     if not compares_features(recipe):
-        return list(similarity_many(a, b).tolist())
+        return list(similarity_many(a, b, revision=recipe.revision).tolist())
     pairs = zip(a, b, strict=True)
     return [None if one is None else similarities(one, [other], recipe).tolist()[0] for one, other in pairs]

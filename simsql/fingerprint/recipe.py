@@ -17,8 +17,8 @@ ShortKind = Literal["none", "exact"]
 WordNumber = Literal[0, 1, 2, 3]
 
 # The last part of every id: the revision of the definitions that the fields do not name, such as normalisation,
-# character classes, hashes and the logarithm. Raise it if a change of one of them changes a fingerprint.
-REVISION = 1
+# character classes, hashes and the logarithm. A change of one of them that changes a fingerprint needs a new one.
+Revision = Literal[1, 2]
 
 # Multiplied by the weights of any text that fits into memory, this stays far below the 2**62 of a vote.
 CONSTANT_AT_MOST = 1_000_000
@@ -33,7 +33,7 @@ _ID = re.compile(
     r"(?:-class(?P<classes>(?:\.[a-z0-9_]+\.[0-9]+)+))?"
     r"(?:-min\.(?P<least>[0-9]+)(?:\.(?P<short>exact))?)?"
     r"(?:-word\.(?P<word>[0-9]))?"
-    rf"-{REVISION}"
+    r"-(?P<revision>[12])"
 )
 _NAME = re.compile(r"[a-z0-9_]+")
 _VERSION = re.compile(r"[A-Za-z0-9_.]+")
@@ -146,6 +146,9 @@ class Recipe:
         features, so that it only matches texts with the same features.
     word
         Which word of a wide fingerprint this is, 0 to 3: each word hashes the same features independently.
+    revision
+        1, or 2 to fold letters that have several code points after the steps of `normalise`: see FOLDED in
+        `simsql.fingerprint.characters`. What is stored stays comparable, so no default changes it.
 
     Raises ValueError for other arguments and for arguments that contradict each other.
     """
@@ -163,6 +166,7 @@ class Recipe:
     min_features: int = 1
     short: ShortKind = "none"
     word: WordNumber = 0
+    revision: Revision = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.tokens, Pattern | Tokenizer) and self.tokens not in get_args(TokenKind):
@@ -175,6 +179,7 @@ class Recipe:
         _check_choice("short", self.short, get_args(ShortKind))
         _check_choice("tie", self.tie, (0, 1))
         _check_choice("word", self.word, get_args(WordNumber))
+        _check_choice("revision", self.revision, get_args(Revision))
         _check_choice("cyclic", self.cyclic, (False, True))
         _check_shingles(self.shingles)
         _check_steps(self.normalise)
@@ -192,7 +197,7 @@ class Recipe:
             )
         if type(self.min_features) is not int or self.min_features < 1:
             raise UsageError(f"min_features must be an int of at least 1, not {self.min_features!r}")
-        if self.of_pictures and self.id != f"phash1-set-{REVISION}":
+        if self.of_pictures and self.id != "phash1-set-1":
             raise UsageError(f"the recipe of pictures is phash, which takes no options, not {self.id}")
         if self.short == "exact" and self.min_features == 1:
             raise UsageError("short='exact' needs min_features of at least 2")
@@ -220,7 +225,12 @@ class Recipe:
             parts.append(f"stop.{_digest(sorted(self.stop_words))}")
         if self.idf is not None:
             parts.append(f"idf.{self.idf.digest}")
-        return "-".join([*parts, str(REVISION)])
+        return "-".join([*parts, str(self.revision)])
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The steps of `normalise`, and the one of the revision."""
+        return self.normalise if self.revision == 1 else (*self.normalise, "fold")
 
     @property
     def of_pictures(self) -> bool:
@@ -248,7 +258,7 @@ class Recipe:
         match = _ID.fullmatch(id)
         if match is None:
             # An id of this version, with parts that only its file or the program that created it contains.
-            if id.endswith(f"-{REVISION}") and _SHAPE.fullmatch(id) and re.search(r"\.[0-9a-f]{8}|^custom\.", id):
+            if re.search(r"-[12]\Z", id) and _SHAPE.fullmatch(id) and re.search(r"\.[0-9a-f]{8}|^custom\.", id):
                 raise UsageError(
                     f"the recipe {id!r} has parts that its id does not spell out: pass the recipe itself,"
                     " or a file written by write_recipe"
@@ -271,6 +281,7 @@ class Recipe:
             "min_features": int(found["least"] or 1),
             "short": found["short"] or "none",
             "word": int(found["word"] or 0),
+            "revision": int(found["revision"]),
         }
         recipe = Recipe(**fields)
         if recipe.id != id:
@@ -349,6 +360,8 @@ def _digest(parts: Sequence[str]) -> str:
 
 DEFAULT_RECIPE = Recipe()
 """The recipe of every function and column that is given none: the single words and word pairs of a text."""
+FOLDING_RECIPE = Recipe(revision=2)
+"""The default recipe with folded letters: that of commands that read texts and keep no fingerprints."""
 _PHASH = Recipe("phash", (1,), "set")
 
 KNOWN_RECIPES: dict[str, Recipe] = {

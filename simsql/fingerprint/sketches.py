@@ -8,7 +8,7 @@ b-Bit Minwise Hashing, WWW 2010; A. Broder: On the resemblance and containment o
 
 The hash functions multiply 32 bits of a feature's mixed hash by 64 odd numbers modulo 2**32: the upper halves of
 the first 64 results of SplitMix64 from the seed 0, with the lowest bit set. All is arithmetic on integers, and
-minima depend on no order: a sketch is the same on every platform and in every version. SKETCH_ID names this
+minima depend on no order: a sketch is the same on every platform and in every version. `sketch_id` names this
 definition.
 
 A band is three of the minima, mixed into a key of 32 bits: texts of similarity J have the same key with
@@ -16,6 +16,7 @@ probability J ** 3. So at least one of 21 bands brings .994 of the pairs of .6 t
 """
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from math import comb
 from typing import Any, NamedTuple, Self, overload
 
@@ -28,11 +29,10 @@ from simsql.errors import UsageError
 from simsql.fingerprint.batches import TextColumn, map_batches
 from simsql.fingerprint.features import padded_trigrams
 from simsql.fingerprint.hashes import GOLDEN, I64, SHINGLE, U64, mix
+from simsql.fingerprint.recipe import Revision
 from simsql.fingerprint.tokens import hash_tokens, is_long, iter_token_hashes
 from simsql.fingerprint.utf8 import TokenLists
 from simsql.fingerprint.vote import Fingerprints, Outcome
-
-SKETCH_ID = "minhash64-1"
 
 _BITS = 64
 _RANDOM = mix(np.arange(1, _BITS + 1, dtype=np.uint64) * GOLDEN)
@@ -64,26 +64,34 @@ class Minima(NamedTuple):
         return cls(np.zeros(texts, dtype=np.uint64), np.zeros((texts, BANDS), dtype=np.uint32))
 
 
-def sketch(text: str) -> int | None:
+def sketch_id(revision: Revision) -> str:
+    """Return the name of the sketches of this revision, for comments of columns."""
+    return f"minhash64-{revision}"
+
+
+def sketch(text: str, *, revision: Revision = 1) -> int | None:
     """Return the sketch of a text, in [0, 2**64), or None if the text has no words.
 
     `estimate_similarity` of two sketches estimates the `similarity` of the texts. The words are those of the
-    default recipe. For many texts, `sketch_many` is many times faster. Raises TypeError if `text` is not a str.
+    default recipe in this revision. For many texts, `sketch_many` is many times faster. Raises TypeError if `text`
+    is not a str.
     """
     if not isinstance(text, str):
         raise TypeError(f"text must be a str, not {type(text).__name__}")
-    values, empty = _sketch([text])
+    values, empty = _sketch([text], revision)
     return None if empty[0] else int(values[0])
 
 
-def sketch_many(texts: Iterable[str] | TextColumn, workers: int | None = None) -> Fingerprints:
+def sketch_many(
+    texts: Iterable[str] | TextColumn, workers: int | None = None, *, revision: Revision = 1
+) -> Fingerprints:
     """Return the sketches of texts, in their order; texts without words are masked.
 
     Arguments, result and errors are as for `simhash_many`: a masked array of uint64, one-dimensional, with a full
     mask. Sketches depend neither on `workers` nor on the other texts.
     """
     values, masks = [np.zeros(0, dtype=np.uint64)], [np.zeros(0, dtype=bool)]
-    for sketches, empty in map_batches(_sketch, texts, workers):
+    for sketches, empty in map_batches(partial(_sketch, revision=revision), texts, workers):
         values.append(sketches)
         masks.append(empty)
     return np.ma.MaskedArray(np.concatenate(values), mask=np.concatenate(masks))
@@ -137,12 +145,12 @@ def _trigrams_of_portions(portions_of_tokens: Iterable[U64]) -> Iterator[U64]:
         yield hashes[len(last) :]
 
 
-def _sketch(texts: list[str]) -> Outcome:
+def _sketch(texts: list[str], revision: Revision) -> Outcome:
     if len(texts) == 1 and is_long(texts[0]):
-        smallest = _minima_of_portions(_trigrams_of_portions(iter_token_hashes(texts[0], "words")))
+        smallest = _minima_of_portions(_trigrams_of_portions(iter_token_hashes(texts[0], "words", revision)))
         empty = np.array([bool((smallest == _LARGEST).all())])  # no feature has these minima
         return np.where(empty, np.uint64(0), _bits(smallest)), empty
-    tokens = hash_tokens(texts, "words")
+    tokens = hash_tokens(texts, "words", revision)
     return minima_of_tokens(tokens).sketches, tokens.counts == 0
 
 

@@ -61,15 +61,15 @@ _GROUP = 1 << 16
 _PIECE = 1 << 17
 
 
-def hash_tokens(texts: Sequence[str], kind: TokenKind) -> TokenLists:
+def hash_tokens(texts: Sequence[str], kind: TokenKind, revision: int = 1) -> TokenLists:
     """Return the hashes of the tokens of all texts."""
     if len(texts) == 1 and is_long(texts[0]):
-        hashes = np.concatenate([np.zeros(0, dtype=np.uint64), *iter_token_hashes(texts[0], kind)])
+        hashes = np.concatenate([np.zeros(0, dtype=np.uint64), *iter_token_hashes(texts[0], kind, revision)])
         return TokenLists(hashes, np.array([len(hashes)]))
-    return _hash_all(texts, kind)
+    return _hash_all(texts, kind, revision)
 
 
-def _hash_all(texts: Sequence[str], kind: TokenKind) -> TokenLists:
+def _hash_all(texts: Sequence[str], kind: TokenKind, revision: int) -> TokenLists:
     """Return the hashes of the tokens of all texts, the characters of each of which are looked at together."""
     chosen = np.fromiter(map(str.isascii, texts), dtype=bool, count=len(texts))
     if chosen.all():
@@ -78,14 +78,15 @@ def _hash_all(texts: Sequence[str], kind: TokenKind) -> TokenLists:
         for place in np.flatnonzero(~chosen).tolist():
             chosen[place] = _is_mostly_ascii(texts[place])
         encoded = [text.encode("utf-8", "surrogatepass") for text in _choose(texts, chosen)]
-        found, usual = hash_mostly_ascii(encoded)
+        found, usual = hash_mostly_ascii(encoded, revision)
         found = found._replace(counts=found.counts[usual])
         chosen[np.flatnonzero(chosen)] = usual
     else:
         found = _hash_ascii(_choose(texts, chosen), kind)
     if chosen.all():
         return found
-    others = join_tokens([_hash_points(*_look_up(group), kind) for group in _groups(_choose(texts, ~chosen))])
+    groups = _groups(_choose(texts, ~chosen))
+    others = join_tokens([_hash_points(*_look_up(group, revision), kind) for group in groups])
     return _interleave(chosen, found, others) if chosen.any() else others
 
 
@@ -130,7 +131,7 @@ def is_long(text: str) -> bool:
     return len(text) > _PIECE
 
 
-def iter_token_hashes(text: str, kind: TokenKind) -> Iterator[U64]:
+def iter_token_hashes(text: str, kind: TokenKind, revision: int = 1) -> Iterator[U64]:
     """Yield the hashes of the tokens of a text of any length, in order, in portions."""
     start = 0
     while start < len(text):
@@ -140,19 +141,20 @@ def iter_token_hashes(text: str, kind: TokenKind) -> Iterator[U64]:
             if cut is None:
                 cut = _SURE_SEPARATOR.search(text, end)
                 end = cut.start() if cut else len(text)
-                yield from _iter_unbroken(text, start, end, kind)
+                yield from _iter_unbroken(text, start, end, kind, revision)
                 start = end
                 continue
             end = cut.start()
         piece = text[start:end]
-        yield _hash_all([piece], kind)[0]
+        yield _hash_all([piece], kind, revision)[0]
         start = end
 
 
-def _iter_unbroken(text: str, start: int, end: int, kind: TokenKind) -> Iterator[U64]:
+def _iter_unbroken(text: str, start: int, end: int, kind: TokenKind, revision: int) -> Iterator[U64]:
     """Yield the hashes of the tokens between two positions in a text, both at sure separators."""
     word: RunningHash | None = None
-    for segment in iter_segments(map(_characters_of, cut_in_pieces(text, start, end)), kind):
+    pieces = (_characters_of(piece, revision) for piece in cut_in_pieces(text, start, end))
+    for segment in iter_segments(pieces, kind):
         if segment.of_long_word:
             word = word or RunningHash()
             word.add(spell(segment.points).encode("utf-8", "surrogatepass"))
@@ -167,8 +169,8 @@ def _iter_unbroken(text: str, start: int, end: int, kind: TokenKind) -> Iterator
         yield word.finish()
 
 
-def _characters_of(piece: str) -> tuple[U32, U8]:
-    points, classes, _ = _look_up([piece])
+def _characters_of(piece: str, revision: int) -> tuple[U32, U8]:
+    points, classes, _ = _look_up([piece], revision)
     return points[1:-1], classes[1:-1]
 
 
@@ -189,20 +191,20 @@ def _hash_ascii(texts: Sequence[str], kind: TokenKind) -> TokenLists:
 # Other texts
 
 
-def _look_up(texts: Sequence[str]) -> tuple[U32, U8, I64]:
+def _look_up(texts: Sequence[str], revision: int) -> tuple[U32, U8, I64]:
     """Return the normal forms and classes of the characters of texts, and the ends of the texts.
 
     There is a separator before each text and after the last. Dropped characters are omitted.
     """
     ends = text_ends(texts)
-    found = _entries(texts)
+    found = _entries(texts, revision)
     in_context = np.flatnonzero(found & np.uint32(CONTEXT))
     if len(in_context):
         texts = list(texts)
         for text in np.unique(np.searchsorted(ends, in_context)).tolist():
             texts[text] = normalise(texts[text])
         ends = text_ends(texts)
-        found = _entries(texts)
+        found = _entries(texts, revision)
     classes = found.astype(np.uint8)
     classes &= CLASS
     points = found >> CHARACTER_SHIFT
@@ -214,9 +216,9 @@ def _look_up(texts: Sequence[str]) -> tuple[U32, U8, I64]:
     return points, classes, ends
 
 
-def _entries(texts: Sequence[str]) -> U32:
+def _entries(texts: Sequence[str], revision: int) -> U32:
     joined = "\0".join(["", *texts, ""]).encode("utf-32-le", "surrogatepass")
-    return character_table().take(np.frombuffer(joined, dtype="<u4"))
+    return character_table(revision).take(np.frombuffer(joined, dtype="<u4"))
 
 
 def _hash_points(points: U32, classes: U8, ends: I64, kind: TokenKind) -> TokenLists:

@@ -71,7 +71,7 @@ def words_of_ascii(data: U8) -> tuple[U8, Bools]:
     return lower, word
 
 
-def hash_mostly_ascii(encoded: Sequence[bytes]) -> tuple[TokenLists, Bools]:
+def hash_mostly_ascii(encoded: Sequence[bytes], revision: int) -> tuple[TokenLists, Bools]:
     """Return the words and emoji of texts in UTF-8, and which texts have nothing else; the others get no tokens.
 
     These have characters whose normal form depends on their neighbours or takes more bytes than they do, marks, or
@@ -85,7 +85,7 @@ def hash_mostly_ascii(encoded: Sequence[bytes]) -> tuple[TokenLists, Bools]:
     emoji = emoji_sizes = np.zeros(0, dtype=np.int64)
     if len(places):
         points, sizes = _decode(data, places)
-        entries = character_table().take(points)
+        entries = character_table(revision).take(points)
         classes = entries.astype(np.uint8)
         classes[points == _SHARP_S] = WORD
         (here,) = np.nonzero(classes != SEPARATOR)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Dialect, Double, Integer, Select, event, func, literal
+from sqlalchemy import BigInteger, Column, ColumnElement, Dialect, Double, Integer, Select, event, func, literal
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.sql.base import SchemaEventTarget
 from sqlalchemy.types import TypeDecorator
@@ -16,7 +16,7 @@ from simsql.arrays.columns import OneFingerprint
 from simsql.database.bigint import from_bigint, to_bigint
 from simsql.database.query import NOT_GIVEN, NotGiven, RowQuery, Text, compared_source
 from simsql.database.sources import Extract, Sources
-from simsql.fingerprint import sketch, sketch_distance
+from simsql.fingerprint import Revision, sketch, sketch_distance, sketch_id
 from simsql.sqlalchemy.events import follow_sources
 from simsql.sqlalchemy.expressions import FingerprintArgument, as_fingerprint, beside, root_column
 from simsql.sqlalchemy.inserts import add_default
@@ -94,7 +94,7 @@ class _Comparator(TypeDecorator.Comparator[int]):
         """
         if (text is None) == isinstance(other, NotGiven):
             raise ArgumentError("pass either a sketch or text=")
-        compared = sketch(text) if text is not None else other
+        compared = sketch(text, revision=getattr(self.type, "revision", 1)) if text is not None else other
         assert not isinstance(compared, NotGiven)  # noqa: S101 - for mypy
         return func.simsql.similarity(self.expr, as_fingerprint(compared, Sketch()), type_=Double())
 
@@ -107,6 +107,8 @@ class Sketch(Bits64):
         would be, together with it. The sketch of a text without words is None.
     extract
         The function that makes a text of the source, the same as that of the `Fingerprint`.
+    revision
+        That of the recipe of the `Fingerprint`. The comment of the column names it: `minhash64-2` for 2.
 
     Raises TypeError for a source that is not a str: a sketch is that of one text.
     """
@@ -117,11 +119,18 @@ class Sketch(Bits64):
     called = "sketch"
     comparator_factory = _Comparator
 
-    def __init__(self, source: str | None = None, *, extract: Extract | None = None) -> None:
+    def __init__(
+        self, source: str | None = None, *, extract: Extract | None = None, revision: Revision = 1
+    ) -> None:
         if source is not None and not isinstance(source, str):
             raise TypeError(f"a sketch is that of one text: name one attribute as its source, not {source!r}")
-        self.extract = extract
-        super().__init__(None if source is None else Sources.of(source, None, extract))
+        self.extract, self.revision = extract, revision
+        super().__init__(None if source is None else Sources.of(source, None, extract, revision))
+
+    def _set_parent(self, parent: SchemaEventTarget, outer: bool = False, **options: Any) -> None:
+        super()._set_parent(parent, outer=outer, **options)
+        if self.revision > 1 and isinstance(parent, Column) and parent.comment is None:
+            parent.comment = sketch_id(self.revision)
 
 
 def is_similar(searched: ColumnElement[Any], query: RowQuery) -> list[ColumnElement[bool]]:
@@ -141,7 +150,7 @@ def is_similar(searched: ColumnElement[Any], query: RowQuery) -> list[ColumnElem
             f" to the model, sketch: Mapped[int | None] = mapped_column(Sketch(source={name!r})), and fill it in a"
             " backfill"
         )
-    return [_estimate(of_row, query.sketch(name)) >= literal(float(query.similarity), Double())]
+    return [_estimate(of_row, query.sketch(name, sources.revision)) >= literal(float(query.similarity), Double())]
 
 
 def add_estimate(
@@ -155,7 +164,7 @@ def add_estimate(
     of_row = None if sources is None else _sketch_beside(searched, sources)
     if sources is None or of_row is None:
         return statement
-    of_text = RowQuery(text=text, similarity=similarity).sketch(sources.names[0])
+    of_text = RowQuery(text=text, similarity=similarity).sketch(sources.names[0], sources.revision)
     bits = func.simsql.hamming_distance(of_row, literal(of_text, Sketch()), type_=Integer())
     statement = statement.where(func.coalesce(bits, 0) <= sketch_distance(similarity))
     return statement.add_columns(_estimate(of_row, of_text).label("estimate"))

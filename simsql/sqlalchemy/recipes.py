@@ -29,4 +29,4 @@ def refuse_other_recipe(
     sketches = [other.name for other in table.columns if is_sketch(other)]
     written = recipes.WrittenTable(key, table.name, TableName(table), sketches)
     given = {_TRANSLATION: translation} if translation else {}
-    recipes.refuse_other_recipe(connection, written, column.name, sources.recipe_id, given)
+    recipes.refuse_other_recipe(connection, written, column.name, sources.recipe_id, sources.revision, given)

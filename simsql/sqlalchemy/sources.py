@@ -13,12 +13,15 @@ from simsql.database.sources import Sources
 
 
 def find_other(sources: Sources, columns: Iterable[Column[Any]]) -> "tuple[Column[Any] | None, Sources | None]":
-    """Return the first column of the other kind, sketches or fingerprints, with the same single source."""
+    """Return the first column of the other kind, sketches or fingerprints, with the same single source.
+
+    It also has the same revision.
+    """
     for column in columns:
         other = getattr(column.type, "sources", None)
         if not isinstance(other, Sources) or len(sources.names) > 1:
             continue
-        if (other.names, other.extract) != (sources.names, sources.extract):
+        if (other.names, other.extract, other.revision) != (sources.names, sources.extract, sources.revision):
             continue
         if (other.recipe is None) != (sources.recipe is None):
             return column, other

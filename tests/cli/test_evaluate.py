@@ -110,9 +110,9 @@ def test_texts_in_the_labels_give_the_same_figures(labels, documents, texts):
 def test_tables_and_a_recommendation_for_people(labels, documents):
     found = run("evaluate", labels, documents, "--similarity", 0.5, *TABLE).done()
     assert found.err == ""
-    assert found.lines[0] == "words12-log-1, by distance alone"
+    assert found.lines[0] == "words12-log-2, by distance alone"
     assert found.lines[1].split() == ["distance", "found", "precision", "95%", "recall", "95%", "F1", "95%"]
-    assert found.lines[20] == "words12-log-1, similarity at least 0.5"
+    assert found.lines[20] == "words12-log-2, similarity at least 0.5"
     said = re.search(
         r"\n\nrecommended: simsql dedup --distance \d+ --similarity (?:0|0\.5 --drop-similarity 0\.5),"
         r" with a precision of \d\.\d\d \(\d\.\d\d-\d\.\d\d\) and a recall of (\S+) \((\S+)-(\S+)\)\n"
@@ -136,9 +136,9 @@ def test_tables_and_a_recommendation_for_people(labels, documents):
 def test_several_recipes(labels, documents, tmp_path):
     path = tmp_path / "my recipe.json"
     simsql.fingerprint.write_recipe(Recipe(shingles=(3,)), path)
-    recipes = ["--recipe", "words12-log-1", "--recipe", path, "--recipe", "words12-log-1"]
+    recipes = ["--recipe", "words12-log-2", "--recipe", path, "--recipe", "words12-log-2"]
     rows = rows_of(run("evaluate", labels, documents, *recipes))
-    assert [row["recipe"] for row in rows] == ["words12-log-1"] * 71 + [str(path)] * 71
+    assert [row["recipe"] for row in rows] == ["words12-log-2"] * 71 + [str(path)] * 71
     assert rows[:71] == [
         {**row, "recommended": place["recommended"]}
         for row, place in zip(rows_of(run("evaluate", labels, documents)), rows, strict=False)

@@ -279,7 +279,7 @@ def test_the_report_of_a_run_shows_its_decisions_and_texts(tmp_path, home):
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert page.clusters == [{member["id"]: texts[member["id"]] for member in cluster["members"]}]
     assert [member["id"] for member in cluster["members"] if member["droppable"]] == ["edited"]
-    assert "words12-log-1" in page.text
+    assert "words12-log-2" in page.text
     assert page.text.count(f"simsql dedup {path} --distance 30 --report ") == 2
     assert re.search(r"1 not compared\s", page.text)
     assert "texts.jsonl:6: " in page.text  # what was skipped

@@ -41,7 +41,7 @@ def test_ids_differ_and_give_the_recipe_back():
 
 
 @pytest.mark.parametrize(
-    "name", ["", "words12-log", "words12-log-2", "words21-log-1", "lines1-set-1", " words1-set-1"]
+    "name", ["", "words12-log", "words12-log-0", "words12-log-3", "words21-log-1", "lines1-set-1", " words1-set-1"]
 )
 def test_unknown_ids_are_refused(name):
     with pytest.raises(ValueError, match=r"recipe|shingles"):

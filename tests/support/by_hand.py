@@ -54,6 +54,25 @@ def normalise(text: str, recipe: Recipe) -> str:
     return text
 
 
+# The letters that revision 2 folds.
+_FOLDED = str.maketrans(
+    "\u0218\u0219\u021a\u021b\u02b9\u02bb\u02bc\u02bd\u02be\u02bf\ua78b\ua78c\u0622\u0623\u0625\u0671\u0649\u06cc\u06a9"
+    "\u06c0\u06c1\u06c2\u06c3\u06f0\u06f1\u06f2\u06f3\u06f4\u06f5\u06f6\u06f7\u06f8\u06f9",
+    "\u015e\u015f\u0162\u0163" + 8 * "'" + "\u0627\u0627\u0627\u0627\u064a\u064a\u0643"
+    "\u0647\u0647\u0647\u0629\u0660\u0661\u0662\u0663\u0664\u0665\u0666\u0667\u0668\u0669",
+)
+
+
+def folded(text: str, steps: Sequence[str]) -> str:
+    """Return a text after these steps but "marks", folded as revision 2 does it."""
+    if "nfkc" in steps:
+        text = unicodedata.normalize("NFKC", text)
+    text = text.casefold() if "casefold" in steps else text.lower() if "lower" in steps else text
+    if "nfkc" in steps:
+        text = unicodedata.normalize("NFKC", text)
+    return text.translate(_FOLDED)
+
+
 def tokens(text: str, recipe: Recipe) -> list[str]:
     kind = recipe.tokens
     if isinstance(kind, Tokenizer):

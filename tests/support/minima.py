@@ -19,8 +19,8 @@ MULTIPLIERS = [mix((k + 1) * 0x9E3779B97F4A7C15 & BITS_64) >> 32 | 1 for k in ra
 
 
 @cache
-def plain_minima(text):
-    (tokens,) = find_tokens([text], DEFAULT_RECIPE)
+def plain_minima(text, recipe=DEFAULT_RECIPE):
+    (tokens,) = find_tokens([text], recipe)
     if not tokens:
         return None
     hashes = [0, 0, *map(int, hash_as_tokens(tokens)), 0, 0]
@@ -33,8 +33,8 @@ def plain_minima(text):
     return [min(value * odd % 2**32 for value in values) for odd in MULTIPLIERS]
 
 
-def plain_sketch(text):
-    smallest = plain_minima(text)
+def plain_sketch(text, recipe=DEFAULT_RECIPE):
+    smallest = plain_minima(text, recipe)
     return smallest and sum((mix(k << 32 | value) & 1) << k for k, value in enumerate(smallest))
 
 

@@ -29,7 +29,7 @@ from simsql.decide.documents import I64
 from simsql.decide.rules import Rules
 from simsql.documents import Outputs, printable
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe
+from simsql.fingerprint import FOLDING_RECIPE, Recipe
 
 _POSITION_BITS, _PLACE_BITS = 16, 48
 
@@ -127,7 +127,7 @@ class TableOptions:
     replace: bool = False
     """Replace the table of decisions that an earlier run has created."""
     rules: Rules = field(default_factory=Rules)
-    recipe: Recipe = DEFAULT_RECIPE
+    recipe: Recipe = FOLDING_RECIPE
     workers: int | None = None
     """Number of processes that compute fingerprints; None for this process only."""
     report: Path | None = None
