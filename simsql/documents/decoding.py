@@ -97,14 +97,16 @@ class Stream(io.BufferedIOBase):
 
     def sample(self, size: int = SAMPLE) -> bytes:
         """Return the first `size` bytes, or all if there are fewer, without consuming them."""
-        data = bytearray()
+        parts: list[bytes] = []
+        left = size
         for part in self.ahead():
-            data += part
-            if len(data) >= size:
+            parts.append(part[:left])
+            left -= len(parts[-1])
+            if not left:
                 break
-        if not data and self._error is not None:
+        if not parts and self._error is not None:
             raise self._error
-        return bytes(data[:size])
+        return b"".join(parts)
 
     def _look_ahead(self) -> bool:
         try:

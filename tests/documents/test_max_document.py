@@ -28,11 +28,16 @@ def test_what_is_no_text_is_not_called_too_long(tmp_path):
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
-@pytest.mark.parametrize("name", ["a.txt", "a.lines", "a.jsonl", "a.csv"])
+@pytest.mark.parametrize("name", ["a.txt", "a.lines", "a.jsonl", "a.json", "lines.json", "a.csv"])
 def test_the_rest_of_a_long_document_is_not_held(tmp_path, name, quote):
     """Of 16 MB, and of what would be 16 MB after a quote that nothing closes."""
-    start = {"a.jsonl": '{"text": "', "a.csv": f"text\n{quote}"}.get(name, "")
-    end = {"a.jsonl": '"}\n{"text": "after"}', "a.csv": f"{quote}\nafter"}.get(name, "\nafter")
+    line = '{"text": "', '"}\n{"text": "after"}'
+    start, end = {
+        "a.jsonl": line,
+        "a.json": ('[{"text": "', '"}, {"text": "after"}]'),
+        "lines.json": line,
+        "a.csv": (f"text\n{quote}", f"{quote}\nafter"),
+    }.get(name, ("", "\nafter"))
     with gzip.open(tmp_path / f"{name}.gz", "wb", 1) as file:
         file.write(start.encode())
         for _ in range(16):
@@ -49,12 +54,13 @@ def test_the_rest_of_a_long_document_is_not_held(tmp_path, name, quote):
     assert [item.text for item in found[1:]] == ([] if name == "a.txt" else ["after"])
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.lines", "a.jsonl"])
+@pytest.mark.parametrize("name", ["a.txt", "a.lines", "a.jsonl", "a.json"])
 def test_a_long_document_is_held_once(tmp_path, name):
     """And not once more while the next one is read."""
     text = "a text, " * (1 << 20)
     for number in range(3):
-        written = json.dumps({"text": text}) if name == "a.jsonl" else text
+        record = json.dumps({"text": text})
+        written = {"a.jsonl": record, "a.json": f"[{record}]"}.get(name, text)
         write(tmp_path / str(number) / name, written)
     tracemalloc.start()
     try:

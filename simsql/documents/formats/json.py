@@ -131,7 +131,7 @@ class Json(ByContent):
 
     def find(self, stream: Stream, layout: Layout) -> Format:
         """Return the format of a file by its start."""
-        size = SAMPLE
+        size, limit = SAMPLE, layout.max_document
         while True:
             text = decode_start(stream, layout.encoding, size)
             start = _START.match(text)
@@ -139,20 +139,20 @@ class Json(ByContent):
                 raise other_shape("an array of texts, not of objects", "jq -c '.[] | {text: .}' FILE")
             if not start:
                 return TEXT
-            if start[1]:
-                return JSON_ARRAY
+            if start[1] or _is_line(text, start.end()):
+                return JSON_ARRAY if start[1] else JSON_LINES
             is_whole = len(stream.sample(size)) < size
             record, end = None, 0
             with suppress(ValueError, RecursionError):
                 record, end = _DECODER.raw_decode(text, start.end())
-            # What follows the first record tells whether there are lines.
-            if is_whole or (record is not None and text[end:].strip()) or size > layout.max_document:
+            if is_whole or (record is not None and text[end:].strip()) or size > limit:
                 break
-            size *= 4
+            size = min(4 * size, limit + SAMPLE)
         if not is_whole and record is None:
             if _WRAPPED.match(text):
                 raise other_shape("its records are in an array inside an object", "jq -c '.NAME[]' FILE")
-            return TEXT
+            # The lines behind one that is too long are read.
+            return TEXT if "\n" in text[start.end() :] else JSON_LINES
         if not isinstance(record, dict):
             # The first of several lines may be damaged.
             return JSON_LINES if _TWO_LINES.match(text) else TEXT
@@ -164,6 +164,13 @@ class Json(ByContent):
         # Fields that the user names are meant for such files, too.
         is_record = layout.text_fields != USUAL.text_fields or Fields(layout).has_text(record)
         return JSON_OBJECT if is_record else TEXT
+
+
+def _is_line(text: str, start: int) -> bool:
+    """Return whether an object ends with its line, and another follows. Nothing is parsed."""
+    end = text.find("\n", start)
+    before = text[max(start, end - SAMPLE) : end].rstrip()[-1:]
+    return end > 0 and bool(_NEXT_OBJECT.match(text, end)) and before not in "{[,:"
 
 
 def _check_shape(record: dict[str, Any], size: int) -> None:
