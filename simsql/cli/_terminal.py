@@ -11,7 +11,6 @@ from typing import Annotated, Any, TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from simsql.cli._options import option
@@ -182,12 +181,8 @@ def count_skips(skips: SkipCount) -> list[tuple[str, int]]:
 
 def print_summary(counts: Iterable[tuple[str, int]], stages: ProgressBars, console: Console) -> None:
     """Print the summary of a run: its counts, and the seconds of its stages."""
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(justify="left")
-    table.add_column(justify="right")
-    for name, count in counts:
-        table.add_row(Text(name), f"{count:,}")
-    table.add_row("seconds", f"{stages.total:.2f}")
-    for stage, spent in stages.seconds.items():
-        table.add_row(f"  {stage}", f"{spent:.2f}")
-    console.print(table)
+    rows = [(name, f"{count:,}") for name, count in counts]
+    rows.append(("seconds", f"{stages.total:.2f}"))
+    rows += [(f"  {stage}", f"{spent:.2f}") for stage, spent in stages.seconds.items()]
+    left, right = (max(map(len, column)) for column in zip(*rows, strict=True))
+    console.print(Text("\n".join(f"{name:{left}}  {value:>{right}}" for name, value in rows)), soft_wrap=True)
