@@ -67,7 +67,9 @@ def test_options_that_do_not_fit(options, tmp_path):
     for given in (["--distance", 3], ["--dry-run"], ["--format", "csv"], ["--scope", "a=b"], ["--replace"]):
         run("load", "post", lines, *options[1:], *given).failed(2, f"{given[0]} needs --unique")
     for wrong in ("--id-column", "--text-column", "--column"):
-        run("load", "post", lines, *options, wrong, "missing").failed(2, "missing")
+        given = dict(zip(options[1::2], options[2::2], strict=True)) | {wrong: "missing"}
+        words = [word for option in given.items() for word in option]
+        run("load", "post", lines, "--unique", *words).failed(2, "missing")
     run("load", "missing", lines, *options).failed(2, 'PostgreSQL: relation "missing" does not exist')
     run("load", "post", lines, "--unique").failed(2, "give --id-column and --text-column")
     run("load", "post", lines, "--unique", "--fingerprint-field", "h").failed(2, "leave out --fingerprint-field")
