@@ -105,7 +105,7 @@ class SkipCount:
     def _note(self, name: str, skip: Skip) -> None:
         if skip.reason in _NOTHING_LOST:
             return
-        is_noted = self._named is None or name in self._named or skip.reason in {*WRONG_SHAPE, CORRUPT}
+        is_noted = self._named is None or name in self._named or skip.reason in {*WRONG_SHAPE, CORRUPT, "Arrow"}
         if is_noted or format_of_name(Path(name)).is_records:
             known = self._files.setdefault(name, skip)
             if skip.line is None and known.line is not None:

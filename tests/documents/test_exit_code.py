@@ -135,6 +135,13 @@ def test_nothing_is_missed(folder):
     assert run("dedup", "-", stdin=b'{"text": "a"}\nnot JSON\n').code == 0
 
 
+def test_a_folder_of_arrow_is_not_its_settings(folder):
+    write(folder / "in/data-00000-of-00001.arrow", b"ARROW1\0\0" + bytes(99))
+    assert incomplete(run("dedup", "in")).startswith(
+        "in/data-00000-of-00001.arrow was not read (Arrow: write it as"
+    )
+
+
 def test_half_of_a_file_is_not_a_few_records(folder):
     rows = RECORDS.splitlines()
     for name, lines in (
