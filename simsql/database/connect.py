@@ -174,5 +174,7 @@ def one_line(error: PostgresqlError, install: str = "simsql install") -> str:
         hint = "Name a user in the URL: postgresql://user@host/database"
     elif isinstance(original, psycopg.errors.InvalidName):
         hint = "Put a name with spaces or capital letters into double quotes, within the quotes of the shell"
+    elif isinstance(original, psycopg.errors.CharacterNotInRepertoire):
+        hint = "A key or text in the database is not UTF-8, which the encoding SQL_ASCII allows: convert it"
     message = message.removeprefix("simsql: ")
     return re.sub(r"\s+", " ", f"{message}. {hint}" if hint else message).strip()

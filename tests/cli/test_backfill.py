@@ -178,6 +178,10 @@ def test_texts_that_are_not_utf8_are_named(ascii_database, recipe):
     assert explained == "found: the search finds it: distance 33 is at most 64, and similarity 1.00 is at least 1"
     (row,) = run(*near, *given).done().lines
     assert json.loads(row)["row"]["id"] == 7
+    with ascii_database.begin() as connection:
+        connection.exec_driver_sql(r"UPDATE post SET part = E'\351' WHERE id = 8")
+    said = "A key or text in the database is not UTF-8, which the encoding SQL_ASCII allows: convert it"
+    run("backfill", "post", "--text-column", "body", "--all-rows", *given).failed(1, said)
 
 
 def test_what_cannot_be_filled(posts, database_url):
