@@ -13,8 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from simsql.decide.kinds import Protected
-from simsql.decide.rules import FEATURES_SIMILARITY, Keep, Rules
+from simsql.decide.rules import FEATURES_SIMILARITY, Keep, Protected, Rules
 from simsql.documents import STDOUT, DocumentReader, Layout, Outputs, Selection, printable, storable
 from simsql.documents.document import USUAL
 from simsql.documents.output_formats import Format, choose_format

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.decide.documents import I64
+from simsql.decide.rules import Protected
 
 
 class Kind(StrEnum):
@@ -23,15 +24,6 @@ class Kind(StrEnum):
     """All but digits."""
     SIMILAR = "similar"
     """Most words."""
-
-
-class Protected(StrEnum):
-    """In what texts must not differ if one is dropped in favour of the other."""
-
-    NUMBERS = "numbers"
-    """Their numbers, one after the other."""
-    SYMBOLS = "symbols"
-    """Their signs, one after the other, such as those of - 5, C++ or a != b; not the punctuation of sentences."""
 
 
 DIGESTS = 3

@@ -3,13 +3,21 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from simsql.decide.kinds import Protected
 from simsql.errors import UsageError
 
 DROP_SIMILARITY = 0.7
 FEATURES_SIMILARITY, FEATURES_DROP_SIMILARITY = 0.5, 0.6
 PICTURE_DROP_SIMILARITY = 0.95
 """The similarity from which on a picture is dropped by default: see docs/guides/images.md for the measurements."""
+
+
+class Protected(StrEnum):
+    """In what texts must not differ if one is dropped in favour of the other."""
+
+    NUMBERS = "numbers"
+    """Their numbers, one after the other."""
+    SYMBOLS = "symbols"
+    """Their signs, one after the other, such as those of - 5, C++ or a != b; not the punctuation of sentences."""
 
 
 class Keep(StrEnum):

@@ -13,6 +13,7 @@ import os
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -31,11 +32,11 @@ from simsql.errors import SimsqlError
 _CHUNK = 1 << 21  # bytes
 
 
-_FORMATS: list[Format] = [
-    format_
-    for module in pkgutil.iter_modules(formats.__path__, f"{formats.__name__}.")
-    for format_ in import_module(module.name).FORMATS
-]
+@cache
+def _formats() -> list[Format]:
+    """Return all formats. Their modules are imported at the first file: that of pictures needs numpy."""
+    modules = pkgutil.iter_modules(formats.__path__, f"{formats.__name__}.")
+    return [format_ for module in modules for format_ in import_module(module.name).FORMATS]
 
 
 def format_of_name(path: Path, layout: Layout = USUAL) -> Format:
@@ -43,7 +44,7 @@ def format_of_name(path: Path, layout: Layout = USUAL) -> Format:
     is_compressed = is_named_compressed(path)
     named = path.with_suffix("") if is_compressed else path
     ending = f".{layout.format}" if layout.format else named.suffix.lower()
-    suited = (each for each in _FORMATS if each.suits(ending, layout) and (each.is_stream or not is_compressed))
+    suited = (each for each in _formats() if each.suits(ending, layout) and (each.is_stream or not is_compressed))
     return next(suited, TEXT)
 
 

@@ -264,7 +264,8 @@ def test_a_command_imports_no_more_than_it_needs():
     """The start of the program is most of the time that a small command takes."""
     script = "import sys\nfrom simsql.cli import main\ntry: main()\nfinally: print(*sys.modules)"
     for arguments, unwanted in (
-        (["--help"], {"psycopg", "sqlalchemy", "alembic", "rich.progress"}),
+        (["--help"], {"numpy", "psycopg", "sqlalchemy", "alembic", "rich.progress"}),
+        (["--version"], {"numpy", "psycopg", "sqlalchemy", "alembic", "rich.progress"}),
         (["find-pairs"], {"psycopg", "sqlalchemy", "alembic"}),
         (["fingerprint", "-"], {"psycopg", "sqlalchemy", "alembic"}),
         (["plan", "--rows", "1"], {"psycopg", "sqlalchemy", "alembic"}),
