@@ -167,7 +167,7 @@ def test_texts_that_are_not_utf8_are_named(ascii_database, recipe):
         found = run("index", "verify", "post", "--texts", *sources, *given)
         assert (found.code, found.err) == (1, "0 of 11 rows differ from their texts\n")
         assert [json.loads(line)["problem"] for line in found.lines] == ["text not in UTF-8"] * 3
-        assert json.loads(found.lines[0])["object"] == "é, 2"
+        assert {json.loads(line)["object"] for line in found.lines} == {"é, 2", "é, 7", "é, 12"}
     # A search prints such a row with a replacement character.
     with ascii_database.begin() as connection:
         connection.exec_driver_sql("UPDATE post SET fp = 5 WHERE id = 7")
