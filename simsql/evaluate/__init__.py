@@ -1,1 +1,1 @@
-"""Measure rules on labelled pairs: draw a sample to label, read the labels, measure, and draw a chart."""
+"""Measure rules on labelled pairs: draw a sample to label, read the labels, and measure."""
