@@ -12,9 +12,6 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from simsql.errors import UsageError
 
 _SYSTEMS = ("postgresql", "postgres")
-# Drivers with libpq's parameters.
-_OF_LIBPQ = {"", "psycopg", "psycopg2", "psycopg2cffi", "psycopg_async"}
-_OTHERS = {"asyncpg", "pg8000"}
 # Parameters of other drivers that have another name in libpq.
 _RENAMED = {
     "database": "dbname",
@@ -88,11 +85,10 @@ def _check_driver(url: URL) -> None:
     system, _, driver = url.drivername.partition("+")
     if system not in _SYSTEMS:
         raise UsageError(f"{url.drivername}:// is not supported: simsql works in PostgreSQL (postgresql://)")
-    if driver not in _OF_LIBPQ | _OTHERS:
-        try:
-            url.set(drivername=f"postgresql+{driver}").get_dialect()
-        except (NoSuchModuleError, ValueError):  # ValueError: a name with dots
-            raise UsageError(f"{url.drivername}:// names an unknown driver: use postgresql://") from None
+    try:
+        url.set(drivername=f"postgresql+{driver or 'psycopg'}").get_dialect()
+    except (NoSuchModuleError, ValueError):  # ValueError: a name with dots
+        raise UsageError(f"{url.drivername}:// names an unknown driver: use postgresql://") from None
 
 
 def _prepare_threshold(url: URL) -> dict[str, int | None]:
