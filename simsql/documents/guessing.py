@@ -71,18 +71,19 @@ _WIDE = {
 # The cost of a character is the negative logarithm of its probability.
 _MARK, _LETTER, _SYMBOL = 3.5, 8.0, 10.0  # of those that a language does not use
 _FREQUENT, _USUAL, _RARE = 5.0, 8.0, 11.0  # of those of several bytes
-_WORD = 1.0  # for each of a language's frequent words, which count against all others
+_MOST_WORDS = 20  # of the frequent ones of a language, each of which makes it more likely
+_OTHER = 0.7  # for other encodings of one byte than cp1252, the most frequent
 _MIXED = 3.0  # for each place where a letter of another script touches a Latin one
 _BROKEN = 5.0  # for each capital letter behind a small one
-_OTHER = 2.0  # for all encodings but cp1252, the most frequent
 _MOST, _SPARE = 4.4, 8.0  # for each byte that is not ASCII, and for the text, above which no guess is safe
 
 _ALL_HIGH = bytes(range(128, 256))
 _ALL_ASCII = bytes(range(128))
 _HIGH = re.compile(rb"[\x80-\xff]")
 _ASCII = re.compile(r"[\0-\x7f]+")
-# Letters of any script: those of others than Latin have high bytes.
-_SCRIPTS = "".join("H" if byte >= 0xA0 else "L" if chr(byte).isalpha() else " " for byte in range(256)).encode()
+# Letters of other scripts than Latin have high bytes, but for those of quotation marks.
+_FOREIGN = set(_ALL_HIGH) - set(b"\x82\x84\x85\x8b\x91\x92\x93\x94\x95\x96\x97\x9b\xa0\xab\xbb")
+_SCRIPTS = b"".join(b"H" if b in _FOREIGN else b"L" if bytes([b]).isalpha() else b" " for b in range(256))
 # No character of many bytes has one of these.
 _ALONE = re.compile(rb".*[\0-/]", re.DOTALL)
 _MAIL = re.compile(rb"From |[A-Za-z][A-Za-z-]*:[ \t]")
@@ -113,8 +114,8 @@ def find_utf16(data: bytes) -> str | None:
             continue
         counts = Counter(text).items()
         odd = sum(n for c, n in counts if unicodedata.category(c) in ("Cc", "Cn", "Co") and not c.isspace())
-        pairs = sum(n for c, n in counts if c.encode("utf-16-be").isalpha())  # of ASCII letters
-        if b"\0" in data and odd <= _MOST_ODD * len(text) and 2 * pairs < len(text):
+        words = sum(n for c, n in counts if c.encode("utf-16-be").replace(b" ", b"").isalpha())  # of ASCII
+        if b"\0" in data and odd <= _MOST_ODD * len(text) and 2 * words < len(text):
             return encoding
     return None
 
@@ -175,7 +176,7 @@ def _costs(sample: bytes) -> Iterator[tuple[float, str, int]]:
     mixed = scripts.count(b"LH") + scripts.count(b"HL")
     for encoding, frequent, costs in _languages():
         cost = sum(count * costs[byte] for byte, count in counts) + _OTHER * (encoding != "cp1252")
-        cost += -_WORD * sum(words[word] for word in frequent) if frequent else _MIXED * mixed
+        cost += -min(sum(words[word] for word in frequent), _MOST_WORDS) if frequent else _MIXED * mixed
         yield cost, encoding, size
     for encoding in _WIDE:
         try:
@@ -184,9 +185,9 @@ def _costs(sample: bytes) -> Iterator[tuple[float, str, int]]:
             continue
         high = _ASCII.sub("", text)
         wide = Counter(high).items()
-        if 2 * sum(count for c, count in wide if c in _PUNCTUATION) <= len(high):
+        if 3 * sum(count for c, count in wide if c in _PUNCTUATION) <= len(high):
             cost = sum(count * _cost_of_wide(c, encoding) for c, count in wide)
-            yield cost + _OTHER, encoding, len(sample) - len(text) + len(high)
+            yield cost, encoding, len(sample) - len(text) + len(high)
 
 
 @cache

@@ -156,6 +156,7 @@ LANGUAGES = [
     ("cp1252", "The “quick” fox’s tail – 25 € – was seen in a café…"),
     ("cp1250 iso8859-2", "Zażółć gęślą jaźń. W Szczebrzeszynie chrząszcz brzmi w trzcinie."),
     ("cp1250 iso8859-2", "Příliš žluťoučký kůň úpěl ďábelské ódy, a nikdo se nebál."),
+    ("cp1250 iso8859-2", "O člověku se ve vsi mluvilo."),
     ("cp1250 iso8859-2", "Kŕdeľ šťastných ďatľov učí pri ústí Váhu mĺkveho koňa."),
     ("cp1250 iso8859-2", "Az őr hűvös udvaron várja, hogy megjöjjön a tűzoltó, és nem fázik."),
     ("cp1250 iso8859-2", "Şi a plecat în ţară, că nu mai putea să stea la oraş fără părinţi."),
@@ -251,7 +252,11 @@ def test_a_page_that_declares_nothing_is_guessed(tmp_path):
         "Mädchen hören die Glöckchen früh, und für Väter ist das schön.".encode("cp850"),
         "Les élèves étaient là, près de la forêt, où l'été était déjà passé.".encode("mac_roman"),
         "누구나 자유롭게 말할 수 있고 서로를 존중해야 한다.".encode("johab"),
+        "Ein Datum für die Daten".encode("cp850"),  # with a mark in cp932
+        "Für Bücher genügt die Mühe.".encode("cp850"),  # a letter in cp1251
+        "Этот способ можно использовать всегда, но в таком случае все ваши файлы ".encode("iso8859_5") * 4,
         b"caf\xe9 abc\0def ghi\0" * 9,
+        b"na\xefve " + b"words \0and more " * 60,
         struct.pack("<200h", *(number * 37 % 3000 for number in range(200))),
     ],
 )
