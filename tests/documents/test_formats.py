@@ -156,7 +156,7 @@ LANGUAGES = [
     ("cp1252", "The “quick” fox’s tail – 25 € – was seen in a café…"),
     ("cp1250 iso8859-2", "Zażółć gęślą jaźń. W Szczebrzeszynie chrząszcz brzmi w trzcinie."),
     ("cp1250 iso8859-2", "Příliš žluťoučký kůň úpěl ďábelské ódy, a nikdo se nebál."),
-    ("cp1250 iso8859-2", "O člověku se ve vsi mluvilo."),
+    ("cp1250 iso8859-2", "Vsak človek je na poti, in ne more se ustaviti."),
     ("cp1250 iso8859-2", "Kŕdeľ šťastných ďatľov učí pri ústí Váhu mĺkveho koňa."),
     ("cp1250 iso8859-2", "Az őr hűvös udvaron várja, hogy megjöjjön a tűzoltó, és nem fázik."),
     ("cp1250 iso8859-2", "Şi a plecat în ţară, că nu mai putea să stea la oraş fără părinţi."),
