@@ -193,7 +193,7 @@ def texts_of(ending, pieces, limit):
             if ending in DELIMITERS:
                 row = next(csv.reader(io.StringIO(piece, newline=""), strict=True), None)
             else:
-                row = json.loads(line)
+                row = json.loads(line.lstrip("\ufeff").removesuffix(","), strict=False)
         if len(line.encode("utf-8", "surrogateescape")) > limit:
             row = None
         if ending in DELIMITERS:
@@ -204,7 +204,8 @@ def texts_of(ending, pieces, limit):
                 if header is None or "text" not in header:
                     return {}
                 continue
-            is_fit = row and len(row) >= len(header) and not any(row[len(header) :])
+            is_header = bool(row and row[1:]) and [row[0].lstrip("\ufeff"), *row[1:]] == header
+            is_fit = row and not is_header and len(row) >= len(header) and not any(row[len(header) :])
             row = {"text": row[header.index("text")]} if is_fit else None
         if isinstance(row, dict) and isinstance(row.get("text"), str) and row["text"].strip():
             found[number] = row["text"]

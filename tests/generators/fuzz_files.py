@@ -82,7 +82,7 @@ def expect_json_lines(data: bytes, encoding: str) -> Expected:
 def _text_of(line: str | None) -> tuple[str | None, bool]:
     is_deep = line is not None and line.count("[") + line.count("{") > _DEEPEST
     try:
-        record = json.loads(line or "")
+        record = json.loads((line or "").lstrip("\ufeff").removesuffix(","), strict=False)
     except (ValueError, RecursionError):
         return None, is_deep
     text = record.get("text") if isinstance(record, dict) else None
@@ -131,7 +131,8 @@ def expect_table(data: bytes, encoding: str, delimiter: str = ",") -> Expected:
                 return Expected({None: None})
             continue
         fits = len(row) >= len(header) and not any(row[len(header) :]) and not any(MARK in each for each in row)
-        cell = row[header.index("text")] if fits else ""
+        is_header = [row[0].lstrip("\ufeff"), *row[1:]] == header and len(row) > 1
+        cell = row[header.index("text")] if fits and not is_header else ""
         found[number] = cell if cell.strip() else None
 
 
@@ -240,7 +241,8 @@ def check(found: list[Document | Skip], expected: Expected | None, data: bytes) 
         return bool(documents)
     got = {item.line: item.text if isinstance(item, Document) else None for item in found if item not in refused}
     for line in sorted(expected.texts.keys() | got.keys(), key=lambda line: line or 0):
-        if line in expected.unsure:
+        # Damage that costs several lines is one skip.
+        if line in expected.unsure or (refused and line not in got and expected.texts[line] is None):
             continue
         assert line in got, f"line {line} is missing: {expected.texts[line]!r:.200}"
         assert line in expected.texts, f"line {line} is not there: {got[line]!r:.200}"
