@@ -172,8 +172,7 @@ def character_table(revision: int) -> NDArray[np.uint32]:
         table = character_table(1).copy()
         points = table >> CHARACTER_SHIFT
         for letter, target in FOLDED.items():
-            (places,) = np.nonzero(points == letter)
-            table[places] = character_table(1)[target] | table[places] & np.uint32(CONTEXT)
+            table[points == letter] = table[target]
         return table
     classes = class_table()
     points = np.arange(len(classes), dtype=np.uint32)

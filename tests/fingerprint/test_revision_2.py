@@ -136,6 +136,14 @@ def test_batches_and_sketches(texts):
     assert [value or None for *_, minima in found for value in minima.sketches.tolist()] == plain
 
 
+@pytest.mark.parametrize("kind", ["splitmix", "fnv1a"])
+def test_stop_words_fold(kind):
+    recipe = Recipe(stop_words=frozenset({"\u0645\u06cc"}), hash=kind, revision=2)
+    found = simhash("\u0645\u064a \u0631\u0648\u062f", recipe)
+    assert found is not None
+    assert found == simhash("\u0645\u06cc \u0631\u0648\u062f", recipe)
+
+
 def test_the_table_is_idempotent_and_keeps_letters_letters():
     assert not set(FOLDED) & set(FOLDED.values())
     assert min(FOLDED) > 0x7F
