@@ -25,6 +25,7 @@ MAX_DOCUMENT = 100 << 20
 """Default limit for the size of a document, in bytes."""
 
 _CHUNK = 1 << 18
+_LONGEST_MAGIC = 6  # bytes at the start of compressed data
 # How far to look for bytes that tell an encoding.
 _LOOKED_AT = 1 << 20
 
@@ -180,6 +181,12 @@ def too_long(limit: int) -> UnfitError:
 def cut_off(inside: str) -> UnfitError:
     """Return the error for the last line of a file, which ends inside something."""
     return UnfitError(CORRUPT, f"the file ends within {inside}: it is cut off; 1 line is lost, and all behind it")
+
+
+def check_plain(sample: bytes) -> None:
+    """Raise UnfitError for a file that is not compressed, although its name says so, unless it begins as UTF-8."""
+    if sample and (len(sample) < _LONGEST_MAGIC or _control_share(sample, 1) or not is_like_utf8(sample)):
+        raise UnfitError(CORRUPT, "its name says that it is compressed, but it does not begin like that")
 
 
 def check_start(stream: Stream, encoding: str, *, is_records: bool = False) -> str:

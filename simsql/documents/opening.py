@@ -20,7 +20,7 @@ from typing import IO, Any, BinaryIO
 
 from simsql.documents import formats
 from simsql.documents.compression import find_compression, is_named_compressed
-from simsql.documents.decoding import Stream
+from simsql.documents.decoding import Stream, check_plain
 from simsql.documents.document import USUAL, Document, Found, Layout, Skip
 from simsql.documents.files import FAILURES, check_regular, skip_of
 from simsql.documents.formats import Format, Target
@@ -91,6 +91,8 @@ class FileReader:
                 stream = Stream(file, self._advance)
                 if format_.is_stream and (compression := find_compression(stream.sample())):
                     stream = Stream(compression.read(stream))
+                elif found.path and is_named_compressed(found.path):
+                    check_plain(stream.sample())
                 is_first = True
                 for item in format_.read(stream, found, self.layout):
                     if is_first and isinstance(item, Document):

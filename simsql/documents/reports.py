@@ -24,7 +24,7 @@ _NOTHING_LOST |= {DUPLICATE, NO_WORDS, "flat picture", "repeated header"}
 # What the shape of a file hides from the run, and options show.
 WRONG_SHAPE = {"no field", "records"}
 # Files of other data, which may well lie in a folder beside files of records.
-_OTHER_DATA = {"ambiguous field", "not a string"}
+_OTHER_DATA = {"ambiguous field", "not a string", "no text"}
 # Half of a file of such records is another dialect, or damaged.
 _BROKEN = {"not JSON", "not an object", "not CSV", "wrong number of fields", "not utf-8"}
 _EXAMPLES = 10  # of each reason, so that a run that skips a million documents stays readable
@@ -132,8 +132,10 @@ class SkipCount:
                 # Beside texts alone, what only looks like records may be settings.
                 are_records = self.read or format_of_name(Path(name)).is_records
                 is_missed = name not in self.read and bool(are_records)
+            elif skip.line is not None and name in self.read:
+                is_missed = False
             else:
-                is_missed = not self.read or (skip.line is None and skip.reason not in _OTHER_DATA)
+                is_missed = not self.read or skip.reason not in _OTHER_DATA
             if is_missed or self._broken[name] >= max(self.read[name], 2):
                 missed.append(name)
         if missed:

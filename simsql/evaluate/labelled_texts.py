@@ -102,6 +102,7 @@ def find_texts(
                 _add_wanted(known, item, wanted)
                 del item  # a long document is not kept while the next one is read
     if missing := [f"{printable(name)!r} ({place})" for name, place in wanted.items() if name not in known]:
+        skips.check_read()
         more = f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""
         some = ", ".join(missing[-_SHOWN:])
         raise SimsqlError(

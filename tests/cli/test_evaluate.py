@@ -202,7 +202,7 @@ def test_recall_needs_a_near_duplicate(tmp_path):
 def test_skipped_documents_are_named(labels, documents, tmp_path):
     bad = write_lines(tmp_path / "bad.jsonl", [{"id": 1}])
     found = run("evaluate", labels, documents, bad)
-    assert found.code == 1  # nothing was read from a file that was named
+    assert found.code == 2  # nothing was read from a file that was named
     assert f"skipped {bad}:1: no field: 'text' is missing" in found.err
 
 

@@ -38,6 +38,21 @@ DAMAGED = {
     "letter.jsonl": (CUT.encode() + "é".encode()[:1], "line 40: the file ends within a character: it is cut off"),
     "cut.json": (ARRAY[:-9], "element 40: the array does not end: the file is cut off, or a bracket is missing"),
     "more.json": (ARRAY + ', {"text": "x"}]', "element 41: the array ends before it: 16 characters are lost"),
+    "comma.json": (ARRAY.replace("},", "}", 1), "element 1: column 33: Extra data: 2 elements are lost"),
+    "brace.json": (
+        ARRAY.replace("{", "", 1),
+        "it is not JSON, but has its marks: Expecting ',' delimiter: line 1",
+    ),
+    "bracket.json": (ARRAY[1:], "its first object has an end, but no bracket before it: all behind it is lost"),
+    "start.json": (
+        "x" + ARRAY[1:],
+        "it is not JSON, but has its marks: Expecting value: line 1 column 1 (char 0)",
+    ),
+    "one.json": (
+        RECORDS[:20],
+        "it is not JSON, but has its marks: Unterminated string starting at: line 1 column 19",
+    ),
+    "name.csv.gz": (b"\0" + gzip.compress(ROWS.encode())[1:], "its name says that it is compressed, but"),
     "cut.jsonl.gz": (gzip.compress(RECORDS.encode())[:-9], "the compressed data is damaged or truncated"),
     "cut.txt.gz": (gzip.compress(RECORDS.encode())[:-9], "the compressed data is damaged or truncated"),
     "cut.parquet": (b"PAR1", "the file is damaged, truncated, or of a kind that cannot be read"),
@@ -89,7 +104,8 @@ def test_damage_that_ends_or_eats_a_file(folder, command, name):
     """Also in a folder, where a file that is one text is not missed otherwise."""
     content, detail = DAMAGED[name]
     write(folder / "in" / name, content)
-    part = "" if name in ("header.csv", "cut.txt.gz", "cut.parquet") else " in full"
+    nothing = ("header.csv", "cut.txt.gz", "cut.parquet", "brace.json", "bracket.json", "start.json", "one.json")
+    part = "" if name in (*nothing, "name.csv.gz") else " in full"
     for path in (f"in/{name}", "in"):
         found = incomplete(run(*command.split(), path))
         assert found.startswith(f"in/{name} was not read{part} (corrupt: {detail}")

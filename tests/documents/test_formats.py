@@ -134,7 +134,6 @@ def test_encodings_without_error_handlers(tmp_path):
         '{"de": {"yes": "ja", "no": "nein"}, "fr": {"yes": "oui", "no": "non"}}',
         '["text", {"text": "a"}]',
         "[]",
-        '"text"\n{"text": "a"}',
         '{"key": 1}',
         "not JSON",
     ],

@@ -2,8 +2,10 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from simsql.documents.decoding import (
@@ -24,8 +26,23 @@ from simsql.documents.formats.lines import Lines
 from simsql.documents.formats.text import TEXT
 from simsql.documents.records import Record, read_each
 
+
+class _Repeated(dict[str, Any]):
+    """An object with several values of some names, of which it has the last. These may be two records."""
+
+    repeated: set[str]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        found = _Repeated(found)
+        found.repeated = {name for name, count in Counter(name for name, _ in pairs).items() if count > 1}
+    return found
+
+
 # Control characters in strings are read: what tools write into lines by themselves has tabs.
-_DECODER = json.JSONDecoder(strict=False)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, strict=False)
 _START = re.compile(r"\s*(\[\s*)?(?=\{)")
 _NEXT_OBJECT = re.compile(r"\s*\{")
 _TWO_LINES = re.compile(r"\s*\{[^\n]*\n\s*\{")
@@ -33,6 +50,8 @@ _WRAPPED = re.compile(r'\s*\{[^\[\]{}]*"\s*:\s*\[\s*\{')
 _TEXTS = re.compile(r'\s*\[\s*"(?:[^"\\]|\\.)*"\s*,\s*"')
 _BETWEEN_RECORDS = re.compile(r'["\[\]{},]')
 _INSIDE_RECORD = re.compile(r'["\[\]{}]')
+_NEXT_ELEMENT = re.compile(r'\}[^"{}]{0,9}(?=\{)')
+_TRIED = 1000  # elements inside a damaged one
 _REST_OF_STRING = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*("?)', re.DOTALL)
 
 
@@ -48,12 +67,16 @@ class JsonLines(Lines):
     def parser(self, layout: Layout) -> Callable[..., Record | None]:
         """Return what returns the fields of the JSON object in a line."""
         fields = Fields(layout)
+        wanted = {*layout.text_fields, layout.id_field, *layout.value_fields}
 
         def parse(line: str, *, has_end: bool = True) -> Record | None:
             if not line or line.isspace():
                 return None
             try:
-                return fields.read(_parse_object(line, has_end=has_end))
+                record = _parse_object(line, has_end=has_end)
+                if isinstance(record, _Repeated) and (twice := wanted & record.repeated):
+                    raise UnfitError("ambiguous field", f"the object has several values of {min(twice)!r}")
+                return fields.read(record)
             except RecursionError:
                 raise UnfitError("not JSON", "nested too deeply") from None
 
@@ -69,12 +92,15 @@ class JsonArray(Format):
     def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the text field of each object."""
         data = RecordBytes(stream, layout.encoding)
-        elements = enumerate(_elements(data, layout.max_document), 1)
+        elements = enumerate(_elements(data, layout), 1)
         parse = JSON_LINES.parser(layout)
 
         def parse_element(element: str) -> Record:
-            if record := parse(element):
-                return record
+            try:
+                if record := parse(element):
+                    return record
+            except UnfitError as unfit:
+                raise _damage(unfit, element, layout) if unfit.reason == "not JSON" else unfit from None
             raise UnfitError("not JSON", "there is nothing between two commas")
 
         return read_each(elements, found, layout, parse_element, "element")
@@ -86,7 +112,7 @@ class JsonArray(Format):
         start = b""
 
         def pieces() -> Iterator[tuple[int, bytes]]:
-            for number, element in enumerate(_elements(data, layout.max_document), 1):
+            for number, element in enumerate(_elements(data, layout), 1):
                 if isinstance(element, UnfitError):
                     raise element
                 yield number, data.encode(element)
@@ -138,7 +164,7 @@ class Json(ByContent):
             if _TEXTS.match(text):
                 raise other_shape("an array of texts, not of objects", "jq -c '.[] | {text: .}' FILE")
             if not start:
-                return TEXT
+                return _one_text(text, layout)
             if start[1] or _is_line(text, start.end()):
                 return JSON_ARRAY if start[1] else JSON_LINES
             is_whole = len(stream.sample(size)) < size
@@ -155,7 +181,7 @@ class Json(ByContent):
             return TEXT if "\n" in text[start.end() :] else JSON_LINES
         if not isinstance(record, dict):
             # The first of several lines may be damaged.
-            return JSON_LINES if _TWO_LINES.match(text) else TEXT
+            return JSON_LINES if _TWO_LINES.match(text) else _one_text(text, layout)
         if _NEXT_OBJECT.match(text, end):
             if "\n" in text[start.end() : end]:
                 raise other_shape("its objects take several lines each", "jq -c . FILE")
@@ -163,6 +189,10 @@ class Json(ByContent):
         _check_shape(record, end)
         # Fields that the user names are meant for such files, too.
         is_record = layout.text_fields != USUAL.text_fields or Fields(layout).has_text(record)
+        if is_record and text[end:].strip():
+            raise UnfitError(
+                CORRUPT, "its first object has an end, but no bracket before it: all behind it is lost"
+            )
         return JSON_OBJECT if is_record else TEXT
 
 
@@ -171,6 +201,25 @@ def _is_line(text: str, start: int) -> bool:
     end = text.find("\n", start)
     before = text[max(start, end - SAMPLE) : end].rstrip()[-1:]
     return end > 0 and bool(_NEXT_OBJECT.match(text, end)) and before not in "{[,:"
+
+
+def _one_text(text: str, layout: Layout) -> Format:
+    """Return the format of one text. Raise UnfitError if JSON is cut off in it, or does not begin like that."""
+    try:
+        json.loads(text)
+    except RecursionError:
+        pass
+    except ValueError as error:
+        at = getattr(error, "pos", 0)
+        is_cut = (
+            text[:1] in ("{", "[")
+            and len(text) < SAMPLE
+            and (at >= len(text.rstrip()) or "Unterminated" in str(error))
+        )
+        if is_cut or any(re.search(rf'"{re.escape(name)}"\s*:', text) for name in layout.text_fields):
+            what = f"it is not JSON, but has its marks: {error}; --input-format text compares it as one text"
+            raise UnfitError(CORRUPT, what) from None
+    return TEXT
 
 
 def _check_shape(record: dict[str, Any], size: int) -> None:
@@ -239,13 +288,13 @@ def _advice(line: str, error: str = "") -> str:
     return ""
 
 
-def _elements(data: RecordBytes, limit: int) -> Iterator[str | UnfitError]:
-    """Yield the JSON of each element of an array; an error in place of one that exceeds `limit` bytes.
+def _elements(data: RecordBytes, layout: Layout) -> Iterator[str | UnfitError]:
+    """Yield the JSON of each element of an array; an error in place of one that is too long.
 
     An element ends at a comma, and need not be valid JSON. Only one of them is in memory.
     """
     parts: list[str] = []
-    size = 0
+    size, limit = 0, layout.max_document
     pieces = _cut_array(data.chunks())
     for piece, end in pieces:
         part = piece if size else piece.lstrip()
@@ -260,8 +309,9 @@ def _elements(data: RecordBytes, limit: int) -> Iterator[str | UnfitError]:
             element = "".join(parts)
             parts.clear()
             element = element.rstrip()
-            yield too_long(limit) if size > limit else data.checked(element)
-            del element
+            checked = too_long(limit) if size > limit else data.checked(element)
+            yield _damage(checked, element, layout) if isinstance(checked, UnfitError) else element
+            del element, checked
         parts.clear()
         size = 0
         if end == "]":
@@ -270,6 +320,17 @@ def _elements(data: RecordBytes, limit: int) -> Iterator[str | UnfitError]:
             return
     more = f"{size:,} characters are lost, and all behind them"
     yield UnfitError(CORRUPT, f"the array does not end: the file is cut off, or a bracket is missing: {more}")
+
+
+def _damage(unfit: UnfitError, element: str, layout: Layout) -> UnfitError:
+    """Return the error of an element: damage if there are other records in it."""
+    lost, fields = 1, Fields(layout)
+    for start in islice(_NEXT_ELEMENT.finditer(element), _TRIED):
+        with suppress(ValueError, RecursionError):
+            value, _ = _DECODER.raw_decode(element, start.end())
+            lost += isinstance(value, dict) and fields.has_text(value)
+    what = unfit.detail.partition(" (")[0]  # without advice for lines
+    return unfit if lost == 1 else UnfitError(CORRUPT, f"{what}: {lost:,} elements are lost")
 
 
 def _cut_array(chunks: Iterable[str]) -> Iterator[tuple[str, str]]:
