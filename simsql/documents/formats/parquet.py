@@ -19,7 +19,7 @@ from simsql.documents.records import Record, check_unique, missing_field, read_e
 from simsql.errors import UsageError, missing_package
 
 _BUFFER = 1 << 18  # bytes of a column that are read at once
-_ROWS = 4  # of a batch, as each may be as long as a document can be
+_ROWS = 16  # of a batch at most, as each may be as long as a document can be
 _BATCH = 1 << 22  # bytes of a batch of several rows
 _PER_ROW = 1 << 12  # bytes of a dictionary that are copied with a batch, for each of its rows
 _TEXTS = {"null", "string", "large_string", "string_view", "binary", "large_binary", "binary_view"}
