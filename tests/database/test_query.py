@@ -52,8 +52,8 @@ def test_null_is_a_fingerprint_and_matches_nothing():
 
 def test_a_text_is_compared_with_a_single_source():
     query = RowQuery(text={"title": "?", "body": "some words"}, similarity=0.5)
-    assert [query.sketch(name) for name in ("title", "body", "other")] == [None, sketch("some words"), None]
-    assert RowQuery(text="some words").sketch("body") == sketch("some words")
+    assert [query.sketch(name, 1) for name in ("title", "body", "other")] == [None, sketch("some words"), None]
+    assert RowQuery(text="some words").sketch("body", 2) == sketch("some words", revision=2)
     one = Sources.of("body", None)
     assert compared_source(one, "article.fp") == one
     for sources, said in ((None, "no source"), (Sources.of({"a": 1, "b": 1}, None), "several sources")):

@@ -52,7 +52,8 @@ def run_standby(primary: Server) -> Iterator[Standby]:
         *(str(program), "--pgdata", str(folder), "--write-recovery-conf", "--checkpoint", "fast", "--no-sync"),
         *("--host", where["host"], "--port", where["port"], "--username", "postgres"),
     )
-    cluster = PostgresServer(source.bin_folder, folder, SETTINGS)
+    # Another test may have created a tablespace.
+    cluster = PostgresServer(source.bin_folder, folder, SETTINGS | {"allow_in_place_tablespaces": "on"})
     cluster.start()
     try:
         yield Standby(primary, cluster)
