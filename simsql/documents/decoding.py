@@ -25,7 +25,7 @@ MAX_DOCUMENT = 100 << 20
 """Default limit for the size of a document, in bytes."""
 
 _CHUNK = 1 << 18
-_LONGEST_MAGIC = 6  # bytes at the start of compressed data
+_LONGEST_MAGIC = 10  # bytes at the start of compressed data
 # How far to look for bytes that tell an encoding.
 _LOOKED_AT = 1 << 20
 
