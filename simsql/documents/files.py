@@ -110,6 +110,8 @@ class InputFiles:
         self._outputs = outputs
         self._arguments = [(path, os.path.realpath(path) if path else None) for path in arguments]
         self._named = {real for _, real in self._arguments}
+        # The files without an ending that a link has a better name for, as in the cache of Hugging Face.
+        self._renamed: set[str] = set()
         # To the end: this finds out whether a file would be overwritten.
         size, self.weight, is_known = 0, 0, True
         streamed = identify(stdin) if None in arguments else None
@@ -160,14 +162,16 @@ class InputFiles:
                 stack.pop()
                 continue
             path, parts, real = folder / name, (*above, name), os.path.join(real_folder, name)  # noqa: PTH118
-            if real in seen:
-                continue
             try:
                 status = path.lstat()
-                if stat.S_ISLNK(status.st_mode) and self._selection.follow_links:
+                is_link = stat.S_ISLNK(status.st_mode) and self._selection.follow_links
+                if is_link:
                     status, real = path.stat(), os.path.realpath(path)
-                    if real in seen:
-                        continue
+                if real in seen:
+                    self._renamed |= self._rename(path, parts, real, status)
+                    continue
+                if real in self._renamed and not is_link:
+                    continue
                 is_folder = stat.S_ISDIR(status.st_mode)
                 against = self._selection.reason_against(parts, is_folder=is_folder)
                 if against and real in self._named:
@@ -185,6 +189,11 @@ class InputFiles:
                 continue
             if not self._outputs.covers(path, status):
                 yield Found(path, status)
+
+    def _rename(self, path: Path, parts: Sequence[str], real: str, status: os.stat_result) -> set[str]:
+        """Return a file that has come without an ending if this name has one, and is read."""
+        is_better = stat.S_ISREG(status.st_mode) and path.suffix and not Path(real).suffix
+        return {real} if is_better and not self._selection.reason_against(parts, is_folder=False) else set()
 
 
 def check_regular(mode: int) -> None:

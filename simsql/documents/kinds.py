@@ -34,7 +34,7 @@ _KINDS = (
     Kind(
         "Parquet",
         rb"PAR[1E]",
-        "decompress it, and name it .parquet; it cannot be read from a pipe",
+        "read it with --input-format parquet, decompressed; it cannot be read from a pipe",
         like_text=False,
     ),
     Kind(

@@ -23,6 +23,7 @@ _NOTHING_LOST = {"empty", "excluded", "hidden", "link", "special file", "not a p
 _NOTHING_LOST |= {DUPLICATE, NO_WORDS, "flat picture", "repeated header"}
 # What the shape of a file hides from the run, and options show.
 WRONG_SHAPE = {"no field", "records"}
+_UNREAD_RECORDS = WRONG_SHAPE | {CORRUPT, "Arrow", "Parquet"}
 # Files of other data, which may well lie in a folder beside files of records.
 _OTHER_DATA = {"ambiguous field", "not a string", "no text"}
 # Half of a file of such records is another dialect, or damaged.
@@ -105,7 +106,7 @@ class SkipCount:
     def _note(self, name: str, skip: Skip) -> None:
         if skip.reason in _NOTHING_LOST:
             return
-        is_noted = self._named is None or name in self._named or skip.reason in {*WRONG_SHAPE, CORRUPT, "Arrow"}
+        is_noted = self._named is None or name in self._named or skip.reason in _UNREAD_RECORDS
         if is_noted or format_of_name(Path(name)).is_records:
             known = self._files.setdefault(name, skip)
             if skip.line is None and known.line is not None:

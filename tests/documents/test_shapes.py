@@ -204,6 +204,9 @@ OBJECTS = [{"id": number, "text": text} for number, text in enumerate(TEXTS)]
         ("c4.json.txt", as_lines(OBJECTS), "--input-format jsonl"),
         ("unicode.txt", as_table(delimiter="\t").encode("utf-16"), "--input-format tsv"),
         ("table.txt", as_table(delimiter=";"), "--input-format csv"),
+        ("RC_2006-01", as_lines({"body": text} for text in TEXTS), "--input-format jsonl"),
+        ("alpaca", json.dumps([{"instruction": text} for text in TEXTS]), "--input-format json"),
+        ("excel.txt", as_table(head=("Nr", "Titel"), delimiter="\t").encode("utf-16"), "--input-format tsv"),
         ("dataset.arrow", b"ARROW1\0\0" + bytes(200), "Parquet"),
     ],
 )
@@ -306,3 +309,21 @@ def test_pages_in_records(save):
     ):
         assert "<" not in text
         assert "&amp;" not in text
+
+
+def test_a_link_with_an_ending_names_a_file_without_one(tmp_path):
+    """Wherever it is found: as in the cache of Hugging Face, whose folder of files comes before that of links."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots/abc"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    as_parquet(blobs / "0f3c", OBJECTS)
+    (snapshot / "train.parquet").symlink_to("../../blobs/0f3c")
+    (blobs / "v1.0").symlink_to("../snapshots")  # a folder keeps its first name
+    found = run("fingerprint", tmp_path, "--follow-links", "--id-field", "none")
+    assert [line.split("\t")[1] for line in found.done().lines] == [
+        f"{tmp_path}/blobs/v1.0/abc/train.parquet:{row}" for row in (1, 2)
+    ]
+    for more in ([], ["--follow-links", "--exclude", "*.parquet"]):
+        assert "blobs/0f3c was not read (Parquet: read it with --input-format parquet" in run(
+            "dedup", tmp_path, write(tmp_path / "a.txt", TEXTS[0]), *more
+        ).err.replace("no documents in", "was not read")

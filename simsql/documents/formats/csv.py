@@ -64,6 +64,16 @@ def find_dialect(start: str, layout: Layout, *delimiters: str) -> Dialect | None
     return None
 
 
+def has_columns(start: str, layout: Layout) -> bool:
+    """Return whether at least three rows have the same number of fields, by default between tabs."""
+    widths = []
+    with suppress(csv.Error):
+        for row in Dialect(layout.delimiter or "\t", layout.quoting).rows(StringIO(start, newline="")):
+            widths += [len(row)] * bool(row)
+    # The last row may be cut.
+    return len(widths) > 2 and set(widths[:-1]) == {widths[0]} and widths[0] > 1
+
+
 class Table(Format):
     """Rows, the first of which names the columns.
 

@@ -45,6 +45,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, strict=False)
 _START = re.compile(r"\s*(\[\s*)?(?=\{)")
 _NEXT_OBJECT = re.compile(r"\s*\{")
+_NEXT_ELEMENT = re.compile(r"\s*[,\]]")
 _TWO_LINES = re.compile(r"\s*\{[^\n]*\n\s*\{")
 _WRAPPED = re.compile(r'\s*\{[^\[\]{}]*"\s*:\s*\[\s*\{')
 _TEXTS = re.compile(r'\s*\[\s*"(?:[^"\\]|\\.)*"\s*,\s*"')
@@ -247,13 +248,15 @@ def other_shape(what: str, remedy: str) -> UnfitError:
     )
 
 
-def are_json_lines(start: str, layout: Layout) -> bool:
-    """Return whether a text begins with lines of objects, the first of which has a text field."""
-    line, _, rest = start.partition("\n")
-    with suppress(ValueError, RecursionError):
-        record = json.loads(line) if line.startswith("{") and _NEXT_OBJECT.match(rest) else None
-        return isinstance(record, dict) and Fields(layout).has_text(record)
-    return False
+def format_of_records(start: str) -> str | None:
+    """Return the format of a text that begins with several objects, or an array of them; None for any other."""
+    if begin := _START.match(start):
+        with suppress(ValueError, RecursionError):
+            _, end = _DECODER.raw_decode(start, begin.end())
+            if begin[1]:
+                return "json" if _NEXT_ELEMENT.match(start, end) else None
+            return "jsonl" if _NEXT_OBJECT.match(start, end) else None
+    return None
 
 
 def is_array(start: str) -> bool | None:

@@ -1,10 +1,12 @@
 """Read plain texts, which are recognised by content and not by name."""
 
-from simsql.documents.decoding import SAMPLE, Stream, UnfitError, decode_text
+from simsql.documents.decoding import Stream, UnfitError, decode_text
 from simsql.documents.document import Found, Layout
 from simsql.documents.formats import OneText
-from simsql.documents.formats.csv import table_of
+from simsql.documents.formats.csv import has_columns, table_of
 from simsql.documents.records import check_filled
+
+_SEEN = 1 << 20  # characters that tell whether a text is one of records
 
 
 class Text(OneText):
@@ -17,17 +19,20 @@ class Text(OneText):
         text = decode_text(stream, layout.encoding, layout.max_document)
         check_filled(text)
         if not layout.format and not layout.lines:
-            _check_shape(text[:SAMPLE], layout)
+            _check_shape(text[:_SEEN], layout)
         return text
 
 
 def _check_shape(start: str, layout: Layout) -> None:
     """Raise UnfitError for a text that looks like records, given its start: they would count as one document."""
-    from simsql.documents.formats.json import are_json_lines  # noqa: PLC0415 - which reads texts, too
+    from simsql.documents.formats.json import format_of_records  # noqa: PLC0415 - which reads texts, too
 
-    format_ = "jsonl" if are_json_lines(start, layout) else None
-    if not format_ and start.count("\n") > 1 and (table := table_of(start, layout)):
-        format_ = table.endings[0].removeprefix(".")
+    format_ = format_of_records(start)
+    if not format_ and start.count("\n") > 1:
+        if table := table_of(start, layout):
+            format_ = table.endings[0].removeprefix(".")
+        elif has_columns(start, layout):
+            format_ = "csv" if layout.delimiter else "tsv"
     if format_:
         raise UnfitError(
             "records",
