@@ -242,7 +242,7 @@ class Case:
             parts = [span for span in spans if span[0] < self.last and self.first < span[1]]
             alone = [skip for skip in self.skips if skip.line is not None]
             are_alone = len(spans) - len(parts) + bool(parts) <= len(alone)
-            more = len(alone) + len(self.found) - len({item.text for item in self.found})
+            more = len(alone) + self.instead.count(b"}")  # elements that were not there
             whole = [skip for skip in self.skips if skip.line is None and lines_of(skip)[0] <= number + 1 + more]
             return whole or (alone if are_alone else [])
         if self.is_touched(number) and self.first < self.spans[0][0]:
