@@ -51,7 +51,7 @@ _WRAPPED = re.compile(r'\s*\{[^\[\]{}]*"\s*:\s*\[\s*\{')
 _TEXTS = re.compile(r'\s*\[\s*"(?:[^"\\]|\\.)*"\s*,\s*"')
 _BETWEEN_RECORDS = re.compile(r'["\[\]{},]')
 _INSIDE_RECORD = re.compile(r'["\[\]{}]')
-_NEXT_ELEMENT = re.compile(r'\}[^"{}]{0,9}(?=\{)')
+_NEXT_ELEMENT = re.compile(r'\}[^"{}]*(?=\{)')
 _TRIED = 1000  # elements inside a damaged one
 _REST_OF_STRING = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*("?)', re.DOTALL)
 
