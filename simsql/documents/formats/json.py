@@ -51,7 +51,7 @@ _WRAPPED = re.compile(r'\s*\{[^\[\]{}]*"\s*:\s*\[\s*\{')
 _TEXTS = re.compile(r'\s*\[\s*"(?:[^"\\]|\\.)*"\s*,\s*"')
 _BETWEEN_RECORDS = re.compile(r'["\[\]{},]')
 _INSIDE_RECORD = re.compile(r'["\[\]{}]')
-_NEXT_ELEMENT = re.compile(r'\}[^"{}]*(?=\{)')
+_INNER_RECORD = re.compile(r',\s*(?=\{)|\}[^"{}]*(?=\{)')
 _TRIED = 1000  # elements inside a damaged one
 _REST_OF_STRING = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*("?)', re.DOTALL)
 
@@ -328,7 +328,7 @@ def _elements(data: RecordBytes, layout: Layout) -> Iterator[str | UnfitError]:
 def _damage(unfit: UnfitError, element: str, layout: Layout) -> UnfitError:
     """Return the error of an element: damage if there are other records in it."""
     lost, fields = 1, Fields(layout)
-    for start in islice(_NEXT_ELEMENT.finditer(element), _TRIED):
+    for start in islice(_INNER_RECORD.finditer(element), _TRIED):
         with suppress(ValueError, RecursionError):
             value, _ = _DECODER.raw_decode(element, start.end())
             lost += isinstance(value, dict) and fields.has_text(value)
