@@ -238,10 +238,10 @@ class Case:
     def reports(self, number):
         """The skips that are about a record."""
         if self.ending == ".json":  # whose elements have other numbers if one is in two parts
-            spans = [self.spans[each] for each in self.lost()]
-            parts = [span for span in spans if span[0] < self.last and self.first < span[1]]
+            lost = self.lost()
+            parts = [each for each in lost if self.is_touched(each)]
             alone = [skip for skip in self.skips if skip.line is not None]
-            are_alone = len(spans) - len(parts) + bool(parts) <= len(alone)
+            are_alone = len(lost) - len(parts) + bool(parts) <= len(alone)
             more = len(alone) + self.instead.count(b"}")  # elements that were not there
             whole = [skip for skip in self.skips if skip.line is None and lines_of(skip)[0] <= number + 1 + more]
             return whole or (alone if are_alone else [])

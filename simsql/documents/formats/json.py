@@ -51,7 +51,7 @@ _WRAPPED = re.compile(r'\s*\{[^\[\]{}]*"\s*:\s*\[\s*\{')
 _TEXTS = re.compile(r'\s*\[\s*"(?:[^"\\]|\\.)*"\s*,\s*"')
 _BETWEEN_RECORDS = re.compile(r'["\[\]{},]')
 _INSIDE_RECORD = re.compile(r'["\[\]{}]')
-_INNER_RECORD = re.compile(r',\s*(?=\{)|\}[^"{}]*(?=\{)')
+_INNER_RECORD = re.compile(r",\s*(?=\{)|\}[^{},]*(?=\{)")
 _TRIED = 1000  # elements inside a damaged one
 _REST_OF_STRING = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*("?)', re.DOTALL)
 
