@@ -16,8 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simsql.decide.kinds import Protected
-from simsql.decide.rules import Keep, Rules
+from simsql.decide.rules import Keep, Protected, Rules
 from simsql.dedup.engine_job import dedup_on_engine
 from simsql.processes import usable_cores
 

@@ -14,8 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit, pmod, xxhash64
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from simsql.decide.kinds import Protected
-from simsql.decide.rules import Keep, Rules
+from simsql.decide.rules import Keep, Protected, Rules
 from simsql.dedup.engine_job import dedup_on_engine
 
 

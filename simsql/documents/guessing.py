@@ -150,7 +150,7 @@ def _find_declared(data: bytes) -> str | None:
     is_page = data.lstrip().startswith(b"<")
     if not is_page and not _MAIL.match(data):
         return None
-    from simsql.fingerprint.html_text import CHARSET, name_charset  # noqa: PLC0415 - it takes longer than a short run
+    from simsql.fingerprint import CHARSET, name_charset  # noqa: PLC0415 - it takes longer than a short run
 
     found = (CHARSET if is_page else _MAIL_CHARSET).search(data[:_SAMPLE])
     with suppress(LookupError, UnicodeError):  # unknown, or a codec that is not for text

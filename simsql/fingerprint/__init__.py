@@ -35,7 +35,9 @@ from simsql.fingerprint.documents import simhash_items_with_tokens as simhash_it
 from simsql.fingerprint.features import IdfTable as IdfTable
 from simsql.fingerprint.hashes import GOLDEN as GOLDEN
 from simsql.fingerprint.hashes import mix as mix
+from simsql.fingerprint.html_text import CHARSET as CHARSET
 from simsql.fingerprint.html_text import html_parts, simhash_html, visible_text
+from simsql.fingerprint.html_text import name_charset as name_charset
 from simsql.fingerprint.jaccard import show_similarity as show_similarity
 from simsql.fingerprint.jaccard import similarity, similarity_many
 from simsql.fingerprint.margins import compares_features as compares_features

@@ -148,7 +148,7 @@ class Recipe:
         Which word of a wide fingerprint this is, 0 to 3: each word hashes the same features independently.
     revision
         1, or 2 to fold letters that have several code points after the steps of `normalise`: see FOLDED in
-        `simsql.fingerprint.characters`. What is stored stays comparable, so no default changes it.
+        ``simsql.fingerprint.characters``. What is stored stays comparable, so no default changes it.
 
     Raises ValueError for other arguments and for arguments that contradict each other.
     """

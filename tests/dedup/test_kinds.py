@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program import run
 
-from simsql.decide.kinds import Kind, Protected, digests_of
+from simsql.decide.kinds import Kind, digests_of
+from simsql.decide.rules import Protected
 from simsql.dedup.remarks import KindCount
 
 BODY = " ".join(f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")
