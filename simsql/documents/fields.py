@@ -5,7 +5,7 @@ list. A key that is spelled like the whole path takes precedence.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from simsql.documents.decoding import UnfitError
@@ -44,13 +44,35 @@ class Fields:
         """Return the text of a record, and the text fields that it does not have."""
         found = {name: value for name, get in self._texts if (value := get(record)) is not _MISSING}
         if not found:
-            raise missing_field(self._layout.text_fields, list(record))
+            raise missing_field(
+                self._layout.text_fields, [path for item in record.items() for path, _ in leaves(*item)]
+            )
         if all(value is None for value in found.values()):
             raise UnfitError("no text", f"the field {min(found)!r} is null")
         if self._layout.fingerprints:
             return spell_fingerprint(found.popitem()[1], self._layout), _ALL
-        text = "\n".join(part for name, value in found.items() for part in _parts(name, value))
+        text = "\n".join(
+            part for name, value in found.items() for part in _parts(name, value, is_list="[]" in name)
+        )
         return text, tuple(name for name, _ in self._texts if name not in found)
+
+
+def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the paths to what is in a field, and the values. The elements of a list are like its first one."""
+    while isinstance(value, list) and value:
+        name, value = f"{name}[]", value[0]
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from leaves(f"{name}.{key}", inner)
+    else:
+        yield name, value
+
+
+def advice(name: str, value: Any) -> str:
+    """Return which path leads to the longest text in an object or a list, as the end of a message."""
+    found = ((len(leaf), path) for path, leaf in leaves(name, value) if isinstance(leaf, str) and path != name)
+    best = max(found, default=None)
+    return f": choose with --text-field {best[1]!r}" if best else ""
 
 
 def root_of(name: str, names: Sequence[str]) -> str | None:
@@ -71,22 +93,27 @@ def _getter(name: str, missing: object = None) -> Callable[[Mapping[str, Any]], 
         if name in record:
             return record[name]
         found: list[Any] = [record]
+        odd: list[Any] = []
         for step in steps:
-            if step != "[]":
-                found = [value[step] for value in found if isinstance(value, dict) and step in value]
-            elif found and not any(found):
+            if step == "[]" and found and not any(found):
                 return []  # of empty lists
+            kind = list if step == "[]" else dict
+            odd += [value for value in found if not isinstance(value, kind) and value is not None]
+            if kind is dict:
+                found = [value[step] for value in found if isinstance(value, dict) and step in value]
             else:
                 found = [element for value in found if isinstance(value, list) for element in value]
         if not found:
             return missing
+        if odd and missing is _MISSING:  # a text without some of its parts
+            raise UnfitError("not a string", f"the path {name!r} does not lead through {type_of(odd[0])} in it")
         return found if "[]" in steps else found[0]
 
     return get
 
 
-def _parts(name: str, value: Any) -> list[str]:
-    """Return the texts that a field holds: one, those of a list that its path goes through, or none for null."""
+def _parts(name: str, value: Any, *, is_list: bool) -> list[str]:
+    """Return the texts that a field holds: one, those of the list that a path leads to, or none for null."""
     if isinstance(value, str):
         return [value] if value else []
     if value is None:
@@ -97,21 +124,14 @@ def _parts(name: str, value: Any) -> list[str]:
         except UnicodeDecodeError as error:
             where = f"byte {error.start} of the field {name!r}"
             raise UnfitError("not utf-8", f"{where} is not UTF-8") from None
-    if isinstance(value, list) and "[]" in name:
-        return [part for element in value for part in _parts(name.replace("[]", ""), element)]
-    raise UnfitError("not a string", f"the field {name!r} is {type_of(value)}{_advice(name, value)}")
-
-
-def _advice(name: str, value: Any) -> str:
-    """Return which path leads to the texts in an object or a list."""
-    if isinstance(value, list) and value:
-        name, value = f"{name}[]", value[0]
-    if isinstance(value, dict):
-        name = next((f"{name}.{key}" for key, inner in value.items() if isinstance(inner, str)), name)
-    return f": choose with --text-field {name!r}" if name.endswith("]") or isinstance(value, dict) else ""
+    if isinstance(value, list) and is_list:
+        return [part for element in value for part in _parts(name, element, is_list=False)]
+    raise UnfitError("not a string", f"the field {name!r} is {type_of(value)}{advice(name, value)}")
 
 
 def type_of(value: object) -> str:
     """Return what a value of JSON is called."""
     names = {bool: "a boolean", dict: "an object", list: "an array", str: "a string", type(None): "null"}
-    return names.get(type(value), "a number")
+    return names.get(
+        type(value), "a number" if isinstance(value, int | float) else f"of the type {type(value).__name__}"
+    )

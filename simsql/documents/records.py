@@ -101,8 +101,13 @@ def name_of(identity: Any, fallback: str = "") -> str:
     if type(identity) is int:  # the common case; JSON would say the same ten times slower
         return str(identity)
     if not isinstance(identity, str):
-        identity = json.dumps(identity, ensure_ascii=False, default=str)
+        is_json = isinstance(identity, dict | list | float | bool)
+        identity = json.dumps(identity, ensure_ascii=False, default=_spell) if is_json else _spell(identity)
     return storable(identity)
+
+
+def _spell(value: object) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def missing_field(fields: Sequence[str], names: Sequence[str]) -> UnfitError:

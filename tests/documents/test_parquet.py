@@ -46,7 +46,7 @@ def test_other_columns_and_types(tmp_path):
     path = write_table(tmp_path / "A.PARQUET", columns)
     assert read(path, text_fields=("a.b",), id_field="key") == [Document("k", "dotted", f"{path}:1")]
     for field, reason, detail in (
-        ("text", "no field", "'text' is missing: the record has 'a.b', 'a', 'number', 'key'"),
+        ("text", "no field", "'text' is missing: the record has 'a.b', 'a.b', 'number', 'key'"),
         ("number", "not a string", "the column 'number' is int64"),
         ("a", "not a string", "the column 'a' is struct"),
     ):

@@ -70,8 +70,39 @@ def test_lists_of_texts(save):
 
 
 def test_a_path_that_leads_to_a_list_names_the_one_to_the_texts(tmp_path):
-    skip, _ = read(write(tmp_path / "a.jsonl", as_lines(CHAT)), text_fields=("messages",))
-    assert skip.detail.endswith("choose with --text-field 'messages[].role'")
+    path = write(tmp_path / "a.jsonl", as_lines(CHAT))
+    for field in ("messages", "messages[]"):
+        skip, _ = read(path, text_fields=(field,))
+        assert skip.detail.endswith(": choose with --text-field 'messages[].content'")
+    deep = write(tmp_path / "b.jsonl", as_lines([{"a": {"b": [["one"]]}, "c": {"d": 1}}] * 2))
+    for field, said in (("a", " 'a.b[][]'"), ("a.b[]", " 'a.b[][]'"), ("c", "'c' is an object")):
+        assert read(deep, text_fields=(field,))[0].detail.endswith(said)
+
+
+def test_records_without_the_field_name_the_paths_in_them(save):
+    for field in ("text", "messages.content"):
+        skip = read(save(CHAT), text_fields=(field,))[0]
+        assert "'messages[].role', 'messages[].content'" in skip.detail
+
+
+def test_no_part_of_a_text_is_left_out(tmp_path):
+    """As with chats whose contents are texts here, and lists of parts there."""
+    chats = [{"m": [{"c": "a b c"}, {"c": [{"t": "d"}]}]}, {"m": [{"c": None}, {}, {"c": [{"t": "d"}]}]}]
+    path = write(tmp_path / "a.jsonl", as_lines(chats))
+    skip, found = read(path, text_fields=("m[].c[].t",))
+    assert (skip.reason, skip.detail) == (
+        "not a string",
+        "the path 'm[].c[].t' does not lead through a string in it",
+    )
+    assert found.text == "d"
+
+
+def test_ids_of_any_type_in_objects(tmp_path):
+    rows = [{"text": TEXTS[0], "meta": {"id": id_}} for id_ in (b"\xff\0", b"x")]
+    assert [item.name for item in read(as_parquet(tmp_path / "a.parquet", rows), id_field="meta.id")] == [
+        "\\xff\\x00",
+        "x",
+    ]
 
 
 def test_a_key_that_is_spelled_like_a_path_takes_precedence(save):
@@ -94,12 +125,19 @@ def test_paths_find_what_is_there(tmp_path_factory, data):
         steps[0] = "a"
     path = steps[0] + "".join(step if step == "[]" else f".{step}" for step in steps[1:])
 
+    def odd(node):
+        return [] if node is None else [()]
+
     def walk(node, steps):
         if not steps:
             return [node] if node is None or isinstance(node, str) else [()]
         if steps[0] == "[]":
-            return [leaf for each in node for leaf in walk(each, steps[1:])] if isinstance(node, list) else []
-        return walk(node[steps[0]], steps[1:]) if isinstance(node, dict) and steps[0] in node else []
+            return (
+                [leaf for each in node for leaf in walk(each, steps[1:])] if isinstance(node, list) else odd(node)
+            )
+        if isinstance(node, dict):
+            return walk(node[steps[0]], steps[1:]) if steps[0] in node else []
+        return odd(node)
 
     leaves = walk({"a": value[path]}, ["a"]) if len(steps) > 1 and path in value else walk(value, steps)
     expected = "\n".join(leaf for leaf in leaves if leaf) if all(leaf != () for leaf in leaves) else None

@@ -45,7 +45,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, strict=False)
 _START = re.compile(r"\s*(\[\s*)?(?=\{)")
 _NEXT_OBJECT = re.compile(r"\s*\{")
-_NEXT_ELEMENT = re.compile(r"\s*[,\]]")
+_BEHIND_ELEMENT = re.compile(r"\s*[,\]]")
 _TWO_LINES = re.compile(r"\s*\{[^\n]*\n\s*\{")
 _WRAPPED = re.compile(r'\s*\{[^\[\]{}]*"\s*:\s*\[\s*\{')
 _TEXTS = re.compile(r'\s*\[\s*"(?:[^"\\]|\\.)*"\s*,\s*"')
@@ -254,7 +254,7 @@ def format_of_records(start: str) -> str | None:
         with suppress(ValueError, RecursionError):
             _, end = _DECODER.raw_decode(start, begin.end())
             if begin[1]:
-                return "json" if _NEXT_ELEMENT.match(start, end) else None
+                return "json" if _BEHIND_ELEMENT.match(start, end) else None
             return "jsonl" if _NEXT_OBJECT.match(start, end) else None
     return None
 

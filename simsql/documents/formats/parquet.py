@@ -12,7 +12,7 @@ from typing import Any
 
 from simsql.documents.decoding import Stream, UnfitError, too_long
 from simsql.documents.document import Document, Found, Layout, Skip, printable
-from simsql.documents.fields import Fields, root_of
+from simsql.documents.fields import Fields, advice, leaves, root_of
 from simsql.documents.formats import ChangedError, Format, Target
 from simsql.documents.output import open_binary_output
 from simsql.documents.records import Record, check_unique, missing_field, read_each
@@ -120,14 +120,17 @@ class _Table:
             check_unique(names, layout)
             self._texts = {root_of(field, names) for field in layout.text_fields} - {None}
             if not self._texts:
-                raise missing_field(layout.text_fields, names)
+                paths = [
+                    path for field in schema for path, _ in leaves(field.name, _example(self._arrow, field.type))
+                ]
+                raise missing_field(layout.text_fields, paths)
             for field in {*layout.text_fields} & {*names}:
                 kind = schema.field(field).type
                 while self._arrow.types.is_dictionary(kind):
                     kind = kind.value_type
                 if not layout.fingerprints and str(kind) not in _TEXTS:
-                    what = f"the column {field!r} is {kind}: choose another with --text-field, such as {field}[]"
-                    raise UnfitError("not a string", what)
+                    other = advice(field, _example(self._arrow, kind)) or ": choose another with --text-field"
+                    raise UnfitError("not a string", f"the column {field!r} is {kind}{other}")
             others = {root_of(field, names) for field in (layout.id_field, *layout.value_fields)}
             self.columns = [name for name in names if name in self._texts | others]
             groups = map(self.file.metadata.row_group, range(self.file.metadata.num_row_groups))
@@ -291,6 +294,16 @@ def parquet_errors() -> tuple[type[Exception], ...]:
 def _damaged(error: Exception) -> UnfitError:
     said = printable(" ".join(str(error).split()))
     return UnfitError("corrupt", f"the file is damaged, truncated, or of a kind that cannot be read: {said}")
+
+
+def _example(arrow: Any, kind: Any) -> Any:
+    """Return a value of a type, to name the paths in it."""
+    if arrow.types.is_nested(kind) and not arrow.types.is_map(kind):
+        fields = [kind.field(position) for position in range(kind.num_fields)]
+        if arrow.types.is_struct(kind):
+            return {field.name: _example(arrow, field.type) for field in fields}
+        return [_example(arrow, fields[0].type)]
+    return "text" if str(kind) in _TEXTS else None
 
 
 def _texts(arrow: Any, column: Any, limit: int) -> Iterator[Any]:
