@@ -485,6 +485,8 @@ class Reading:
 
     def layout(self) -> Layout:
         """Return the shape of the files."""
+        if self.lines and self.input_format not in (None, InputFormat.TEXT):
+            raise UsageError(f"--lines reads texts, not {self.input_format.value}: leave one of the options out")
         return Layout(
             tuple(dict.fromkeys(self.text_field or USUAL.text_fields)),
             self.id_field,

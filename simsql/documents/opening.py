@@ -52,11 +52,11 @@ def format_of(found: Found, layout: Layout) -> Format:
     """Return the format of a file or a stream."""
     is_stream = found.path is None or found.size is None
     format_ = format_of_name(found.path or Path(), layout)
-    if layout.pictures or layout.format:
+    if layout.pictures:
         return format_
-    if layout.lines and (is_stream or not format_.is_records):
+    if layout.lines and not (format_.is_records and (layout.format or not is_stream)):
         return LINES
-    return STREAM if is_stream else format_
+    return STREAM if is_stream and not layout.format else format_
 
 
 class FileReader:

@@ -8,11 +8,11 @@ import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from program import run
+from program import run, run_apart
 from pyarrow import parquet
-from reading import read, texts, write
+from reading import copy, read, texts, write
 
-from simsql.documents import Skip
+from simsql.documents import Layout, Skip
 
 TEXTS = [f"The council has approved a new bridge, the {name}; work begins in March." for name in ("Long", "Tall")]
 CHAT = [
@@ -365,3 +365,45 @@ def test_a_link_with_an_ending_names_a_file_without_one(tmp_path):
         assert "blobs/0f3c was not read (Parquet: read it with --input-format parquet" in run(
             "dedup", tmp_path, write(tmp_path / "a.txt", TEXTS[0]), *more
         ).err.replace("no documents in", "was not read")
+
+
+@pytest.mark.parametrize("quoting", ["double", "backslash", "none"])
+def test_nulls_of_databases_are_no_texts(tmp_path, quoting):
+    """They would be duplicates of each other."""
+    path = write(tmp_path / "a.tsv", "1\t\\N\n2\t\\N\tmore\n3\tNULL is here\n")
+    found = read(path, quoting=quoting, header=False, text_fields=("2",), id_field="1")
+    assert [getattr(item, "text", None) or item.reason for item in found] == [
+        "no text",
+        "wrong number of fields",
+        "NULL is here",
+    ]
+
+
+def test_escapes_of_databases(tmp_path):
+    r"""As COPY of PostgreSQL and `mysql -B` write them, also where the file ends: there, the letter stays."""
+    table = "id\ttext\n1\ta\\nb\\tc\\\\nd\n2\te\\\n\\r\n3\tf \\N\n4\tg\\n"
+    found = texts(write(tmp_path / "a.tsv", table), quoting="backslash")
+    assert found == ["a\nb\tc\\nd", "e\n\r", "f \\N", "gn"]
+    assert copy(tmp_path / "a.tsv", [2, 6], Layout(quoting="backslash")).decode() == "".join(
+        line for number, line in enumerate(table.splitlines(keepends=True), 1) if number not in (2, 6)
+    )
+
+
+def test_lines_of_files_of_records(tmp_path):
+    path = write(tmp_path / "a.csv", "\n".join(TEXTS))
+    assert json.loads(run("dedup", path, "--lines", "--input-format", "text").done().out)["size"] == 2
+    run("dedup", path, "--lines", "--input-format", "csv").failed(2, "--lines reads texts, not csv")
+
+
+@pytest.mark.parametrize("delimiter", list(",\t;"))
+def test_a_table_without_a_header_on_stdin(delimiter):
+    table = as_table(head=None, delimiter=delimiter).encode()
+    options = ["--delimiter", ";"] if delimiter == ";" else []
+    found = run("fingerprint", "-", "--no-header", "--text-field", "2", "--id-field", "1", *options, stdin=table)
+    assert [line.split("\t")[1] for line in found.done().lines] == ["1", "2", "3"]
+
+
+def test_parquet_from_a_pipe(tmp_path):
+    data = as_parquet(tmp_path / "a.parquet", OBJECTS).read_bytes()
+    found = run_apart("dedup", "-", "--input-format", "parquet", stdin=data)
+    refused(found, 1, "it cannot be read from a pipe: write it to a file first")

@@ -28,6 +28,9 @@ from simsql.documents.records import Record, check_unique, missing_field, read_e
 
 _DELIMITERS = ",\t;|"
 _HINT = "sep="
+_NULL = r"\N"  # of MySQL, PostgreSQL and Hive
+_ESCAPE = re.compile(r"\\.")
+_ESCAPES = {r"\n": "\\\n", r"\r": "\\\r", r"\t": "\\\t", _NULL: rf"\{_NULL}"}
 _PIECE = 1 << 16  # bytes of a line that are read at once
 _LINE_ENDS = (b"\n", b"\r")
 _OPEN = "a quote is never closed"
@@ -41,14 +44,21 @@ class Dialect(NamedTuple):
 
     def rows(self, lines: Iterable[str]) -> Iterator[list[str]]:
         """Return the rows in lines. Quoting is strict, because a stray quote would silently swallow other rows."""
+        escaped = self.quoting == "backslash"
         return csv.reader(
-            lines,
+            (_ESCAPE.sub(_unescape, line) for line in lines) if escaped else lines,
             delimiter=self.delimiter,
             quoting=csv.QUOTE_NONE if self.quoting == "none" else csv.QUOTE_MINIMAL,
             doublequote=self.quoting == "double",
-            escapechar="\\" if self.quoting == "backslash" else None,
+            escapechar="\\" if escaped else None,
             strict=True,
         )
+
+
+def _unescape(found: re.Match[str]) -> str:
+    """Return an escape as the csv module reads it: a line end behind a backslash, which ends no row, or NULL."""
+    # At the end of a file, it would look for another line.
+    return found[0] if found.end() == len(found.string) else _ESCAPES.get(found[0], found[0])
 
 
 def find_dialect(start: str, layout: Layout, *delimiters: str) -> Dialect | None:
@@ -115,7 +125,8 @@ class Table(Format):
             # A byte order mark may stand before it.
             if layout.header and row[0].lstrip("\ufeff") == header[0] and row[1:] == header[1:] != []:
                 raise UnfitError("repeated header", "the row names the columns again")
-            return fields.read({name: row[column] for name, column in columns})
+            cells = ((name, row[column]) for name, column in columns)
+            return fields.read({name: None if cell == _NULL else cell for name, cell in cells})
 
         return read_each(rows, found, layout, parse)
 

@@ -106,6 +106,8 @@ class _Table:
         self._fields = Fields(layout)
         file = stream.source
         try:
+            if not file.seekable():
+                raise UnfitError("Parquet", "it cannot be read from a pipe: write it to a file first")
             if not file.seek(0, io.SEEK_END):
                 raise UnfitError("empty", "the file is empty")
             # Without pre_buffer, a column of a row group is read page by page and not at once.

@@ -3,7 +3,7 @@
 from simsql.documents.decoding import SAMPLE, Stream, decode_start
 from simsql.documents.document import Layout
 from simsql.documents.formats import ByContent, Format
-from simsql.documents.formats.csv import table_of
+from simsql.documents.formats.csv import CSV, TSV, table_of
 from simsql.documents.formats.json import JSON_ARRAY, JSON_LINES, is_array
 
 
@@ -18,6 +18,8 @@ class RecordStream(ByContent):
         start = decode_start(stream, layout.encoding, SAMPLE)
         if (found := is_array(start)) is not None:
             return JSON_ARRAY if found else JSON_LINES
+        if not layout.header:
+            return TSV if "\t" in start.partition("\n")[0] else CSV
         return table_of(start, layout, layout.delimiter or ",", "\t") or JSON_LINES
 
 
