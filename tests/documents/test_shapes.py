@@ -407,3 +407,12 @@ def test_parquet_from_a_pipe(tmp_path):
     data = as_parquet(tmp_path / "a.parquet", OBJECTS).read_bytes()
     found = run_apart("dedup", "-", "--input-format", "parquet", stdin=data)
     refused(found, 1, "it cannot be read from a pipe: write it to a file first")
+
+
+def test_a_link_to_the_archive_is_not_new(tmp_path):
+    archive, inbox = tmp_path / "archive", tmp_path / "inbox"
+    write(archive / "a.jsonl", as_lines(OBJECTS[:1]))
+    write(inbox / "b.jsonl", as_lines(OBJECTS))
+    (inbox / "again.jsonl").symlink_to(archive / "a.jsonl")
+    found = run("dedup", inbox, "--against", archive, "--follow-links", "--clean", tmp_path / "new")
+    assert (found.code, [path.name for path in (tmp_path / "new").iterdir()]) == (3, ["b.jsonl"])

@@ -116,6 +116,8 @@ class Cleaner:
                 f"--clean copies files of records, and not {', '.join(unfit[:_SHOWN])}{more}: leave out other"
                 f" files with --exclude, or {_REMOVE}"
             )
+        for path in files.path.some(np.unique(columns.file[~copied])):  # of the archive, to which a link may lead
+            self._files.pop(printable(storable(Path(path))), None)
         numbers = np.unique(columns.file[copied & (columns.line > 0)])
         for path, status in zip(files.path.some(numbers), files.status[numbers].tolist(), strict=True):
             if tuple(status) != NO_STATUS:
