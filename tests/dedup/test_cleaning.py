@@ -234,7 +234,9 @@ def full_disk(size):
 def test_nothing_half_written_stays(folder, paths):
     with (folder / "a.jsonl").open("a") as file:
         file.write(" " * 200_000 + "\n")
-    (folder / "sub/c.jsonl.gz").write_bytes(gzip.compress((folder / "a.jsonl").read_bytes() + os.urandom(200_000)))
+    (folder / "sub/c.jsonl.gz").write_bytes(
+        gzip.compress((folder / "a.jsonl").read_bytes() + os.urandom(200_000) + b"\n")
+    )
     target = folder / ("out" + "".join(Path(paths[-1]).suffixes))
     before = sorted(folder.rglob("*"))
     with pytest.raises(KeyboardInterrupt):
