@@ -11,7 +11,7 @@ from simsql.documents.decoding import DETECT, Stream, UnfitError, decode_text
 from simsql.documents.document import USUAL, Document, Found, Layout, Skip, printable, storable
 from simsql.documents.files import VISIBLE, InputFiles, Selection
 from simsql.documents.formats import Format
-from simsql.documents.opening import FileReader, format_of
+from simsql.documents.opening import FileReader, format_of, format_of_name
 from simsql.documents.output import Outputs
 from simsql.documents.parts import PART, Part, split
 from simsql.documents.reports import WRONG_SHAPE, Report, SkipCount, name_paths
@@ -143,7 +143,9 @@ def read_single_text(path: str, *, encoding: str, max_document: int, stdin: Bina
             return decode_text(Stream(stdin), encoding, max_document)
         except UnfitError as unfit:
             raise SimsqlError(f"stdin: {unfit.reason}: {unfit.detail}") from None
-    layout = Layout(encoding=encoding, max_document=max_document)
+    # Also one that looks like records.
+    is_text = format_of_name(Path(path)).is_records is False
+    layout = Layout(encoding=encoding, max_document=max_document, format="text" if is_text else None)
     match list(islice(DocumentReader([path], layout), 2)):
         case [Document(text=text)]:
             return text

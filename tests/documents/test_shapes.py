@@ -12,7 +12,7 @@ from program import run, run_apart
 from pyarrow import parquet
 from reading import copy, read, texts, write
 
-from simsql.documents import Layout, Skip
+from simsql.documents import Layout, Skip, read_single_text
 
 TEXTS = [f"The council has approved a new bridge, the {name}; work begins in March." for name in ("Long", "Tall")]
 CHAT = [
@@ -416,3 +416,9 @@ def test_a_link_to_the_archive_is_not_new(tmp_path):
     (inbox / "again.jsonl").symlink_to(archive / "a.jsonl")
     found = run("dedup", inbox, "--against", archive, "--follow-links", "--clean", tmp_path / "new")
     assert (found.code, [path.name for path in (tmp_path / "new").iterdir()]) == (3, ["b.jsonl"])
+
+
+def test_a_text_to_search_for_may_look_like_records(tmp_path):
+    path = write(tmp_path / "a.txt", as_table(head=("Nr", "Titel"), delimiter="\t"))
+    found = read_single_text(str(path), encoding="utf-8", max_document=1000, stdin=io.BytesIO())
+    assert found.encode() == path.read_bytes()
