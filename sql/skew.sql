@@ -33,8 +33,8 @@ $$;
 -- Measures an index and returns it with what was measured: for each distance from 0 to 64, the expected keys
 -- in the ranges of a search for a stored fingerprint, as a share of all keys; it may exceed 1. Null if there
 -- are fewer than a thousand keys. For each number of differing bits of a prefix, the share of other keys
--- follows from pairs of sampled keys. Where there are few such pairs, the ranges of the B-tree are counted
--- instead: they hold few keys, even in a large table. Rare keys count as if they were random if the index has
+-- follows from pairs of sampled keys. Where few such pairs are expected and found, the ranges of the B-tree are
+-- counted instead: they hold few keys, even in a large table. Rare keys count as if they were random if the index has
 -- a scope, since no range holds the keys of all scopes, or if the storage reads more than the ranges to count
 -- them.
 CREATE OR REPLACE FUNCTION simsql._learn_skew(index simsql.registry) RETURNS simsql.registry
@@ -54,6 +54,7 @@ DECLARE
     ways double precision;
     reached double precision[];
     common boolean;
+    countable boolean;
     share double precision;
     shares double precision[] := array_fill(0::double precision, ARRAY[65]);
     reads constant jsonb := simsql._storage_reads(index);
@@ -94,12 +95,16 @@ BEGIN
             END IF;
             reached := '{}';
             common := false;
+            countable := counts_rare_keys;
             FOR bits IN 0 .. permutation.prefix LOOP
                 ways := CASE bits WHEN 0 THEN 1 ELSE ways * (permutation.prefix - bits + 1) / bits END;
-                common := common OR hits[bits + 1] >= 50;
+                common := common OR greatest(hits[bits + 1],
+                                             pairs * ways / 2::double precision ^ permutation.prefix) >= 50;
+                -- Almost all bits can be flipped in few ways again, but flips of fewer bits are computed first.
+                countable := countable AND ways <= 600;
                 counted := queries[1:least(300, 30000 / ways)::integer];  -- at most 30,000 ranges
                 share := CASE WHEN common THEN hits[bits + 1] / pairs
-                              WHEN ways <= 600 AND counts_rare_keys
+                              WHEN countable
                               THEN simsql._count_keys(index, permutation.number, counted, bits, bits)
                                    / (cardinality(counted) * keys)
                               ELSE greatest(hits[bits + 1] / pairs,

@@ -66,6 +66,31 @@ def test_copies_of_one_fingerprint_teach_nothing(connection):
     assert learned(connection) is None
 
 
+@pytest.mark.parametrize("layout", [(2, 1, 0), (4, 3, 0), (6, 1, 0)], ids=str)
+def test_keys_are_counted_in_few_ranges_whatever_the_fingerprints_are(connection, layout):
+    """Almost all bits of a prefix can be flipped in few ways, but up to so many bits in billions of ways."""
+    create_articles(connection, design=layout, storage="expression")
+    connection.execute("INSERT INTO article (fingerprint) SELECT -(n % 2) FROM generate_series(1, 1400) AS n")
+    connection.execute("CREATE TABLE counted (most integer)")
+    connection.execute(
+        "CREATE OR REPLACE FUNCTION simsql._count_keys("
+        "index simsql.registry, number integer, fingerprints bigint[], fewest integer, most integer)"
+        " RETURNS bigint BEGIN ATOMIC INSERT INTO counted VALUES (most); SELECT 0; END"
+    )
+    connection.execute("SELECT simsql._learn_skew(r) FROM simsql.registry AS r")
+    design = Design(*layout)
+    prefix = design.permutations[0].lead_mask.bit_count()
+    statement = "SELECT count(*), max(simsql._ways(%s, most)) FROM counted"
+    calls, flips = connection.execute(statement, [prefix]).fetchone()
+    assert calls > 0
+    assert flips <= 3000
+    # Of two different fingerprints, all bits of each prefix differ.
+    masks = [permutation.lead_mask for permutation in design.permutations]
+    for distance, share in enumerate(learned(connection)):
+        found = sum(r >= mask.bit_count() for mask, r in zip(masks, design.radii(distance), strict=True))
+        assert share == pytest.approx(found, abs=0.01)
+
+
 def test_a_build_learns_too(connection):
     create_table(connection, FINGERPRINTS)
     connection.execute("CREATE INDEX ON article (fingerprint)")
