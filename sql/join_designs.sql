@@ -34,12 +34,15 @@ AS $$
 $$;
 
 -- What a join on prefixes needs, for each permutation: the mask of the lead bits, their flips, the lowest
--- flipped bit of each flip (the pivot), and the condition that no earlier permutation finds the match. `a`
--- and `b` are the expressions of the two fingerprints.
+-- flipped bit of each flip (the pivot), the condition that joins, and the one that no earlier permutation finds
+-- the match. `a` has the columns fp and prefix, and `b` is the expression of the other fingerprint.
+--
+-- A hash of a bigint begins with the exclusive or of its halves. Where lead bits lie 32 bits apart, thousands of
+-- prefixes would have the same hash, so the upper half is joined on once more.
 CREATE OR REPLACE FUNCTION simsql._join_tables(
     blocks integer, lead integer, inner_blocks integer, distance integer, a text, b text)
 RETURNS TABLE (number integer, lead_mask bigint, prefix integer, radius integer, flips bigint[],
-               pivots bigint[], not_earlier text)
+               pivots bigint[], joined text, not_earlier text)
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
@@ -53,9 +56,13 @@ BEGIN
         flips := simsql._flips(lead_mask, radius);
         -- The highest bit alone has no negative.
         pivots := ARRAY(SELECT CASE f WHEN 1::bigint << 63 THEN f ELSE f & -f END FROM unnest(flips) AS f);
+        joined := format('%s.prefix = (%s & %L::bigint)', a, b, lead_mask);
+        IF (lead_mask >> 32) & lead_mask & 4294967295 <> 0 THEN
+            joined := format('%s AND %s.prefix >> 32 = (%s & %L::bigint) >> 32', joined, a, b, lead_mask);
+        END IF;
         not_earlier := found_before;
-        found_before := found_before || ' AND bit_count(((' || a || ' # ' || b
-                        || format(') & %L::bigint)::bit(64)) > %s', lead_mask, radius);
+        found_before := format('%s AND bit_count(((%s.fp # %s) & %L::bigint)::bit(64)) > %s',
+                               found_before, a, b, lead_mask, radius);
         RETURN NEXT;
     END LOOP;
 END

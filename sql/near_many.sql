@@ -35,12 +35,12 @@ BEGIN
                 SELECT DISTINCT q.fp, t.{"column"}, bit_count((t.{"column"} # q.fp)::bit(64))::integer
                   FROM (SELECT fp, (fp & {'lead_mask'}::bigint) # flip AS prefix
                           FROM unnest($1) AS u (fp) CROSS JOIN unnest({'flips'}::bigint[]) AS f (flip)) AS q
-                  JOIN {rows} AS t ON (t.{"column"} & {'lead_mask'}::bigint) = q.prefix
+                  JOIN {rows} AS t ON {joined}
                  WHERE bit_count((t.{"column"} # q.fp)::bit(64)) <= $2{not_earlier}{scope_of_rows}
                    AND {guard}$sql$,
                 jsonb_build_object('lead_mask', t.lead_mask, 'flips', t.flips::text,
-                                   'not_earlier', t.not_earlier), shared)
-              FROM simsql._join_tables(design.blocks, design.lead, 0, distance, 'q.fp',
+                                   'joined', t.joined, 'not_earlier', t.not_earlier), shared)
+              FROM simsql._join_tables(design.blocks, design.lead, 0, distance, 'q',
                                        format('t.%I', index.column_name)) AS t);
     ELSE
         template := simsql._storage_reads(index) ->> 'batch';
@@ -50,7 +50,7 @@ BEGIN
                                       'flips', format('%L::bigint[]', simsql._flips(b.flipped, t.radius)),
                                       'not_earlier', t.not_earlier), shared || b.parts)
               FROM simsql._storage_branches(index) AS b
-              JOIN simsql._join_tables(index.blocks, index.lead, index.inner_blocks, distance, 'r.fp',
+              JOIN simsql._join_tables(index.blocks, index.lead, index.inner_blocks, distance, 'r',
                                        'r.fingerprint') AS t USING (number));
     END CASE;
 END

@@ -34,7 +34,7 @@ DECLARE
     met double precision;
     candidates double precision := 0;
 BEGIN
-    FOR join_table IN SELECT * FROM simsql._join_tables(blocks, lead, 0, distance, 'a.fp', 'b.fp') LOOP
+    FOR join_table IN SELECT * FROM simsql._join_tables(blocks, lead, 0, distance, 'a', 'b.fp') LOOP
         IF size IS DISTINCT FROM least(rows, greatest(50, 4000 / cardinality(join_table.flips))) THEN
             size := least(rows, greatest(50, 4000 / cardinality(join_table.flips)));
             lefts := ARRAY(SELECT fingerprints[1 + n * rows / size] FROM generate_series(0, size - 1) AS n);
@@ -70,11 +70,11 @@ AS $$
                  CROSS JOIN unnest({'flips'}::bigint[], {'pivots'}::bigint[]) AS f (flip, pivot)
                  WHERE fp & pivot = 0) AS a
           JOIN unnest($1) AS b (fp)
-            ON a.prefix = (b.fp & {'lead_mask'}::bigint) AND (a.flip <> 0 OR a.fp < b.fp)
+            ON {joined} AND (a.flip <> 0 OR a.fp < b.fp)
          WHERE bit_count((a.fp # b.fp)::bit(64)) <= $2{not_earlier}$sql$,
         jsonb_build_object('lead_mask', t.lead_mask, 'flips', t.flips::text, 'pivots', t.pivots::text,
-                           'not_earlier', t.not_earlier))
-      FROM simsql._join_tables(blocks, lead, 0, distance, 'a.fp', 'b.fp') AS t
+                           'joined', t.joined, 'not_earlier', t.not_earlier))
+      FROM simsql._join_tables(blocks, lead, 0, distance, 'a', 'b.fp') AS t
 $$;
 
 -- Returns the statements that find every pair of distinct, sorted fingerprints, by the cheapest design. Real

@@ -18,7 +18,8 @@ DROP FUNCTION simsql._begin_build(regclass, text, integer, integer, integer, int
 DROP FUNCTION simsql._backfill_parts(regclass, text[], text[], boolean), simsql._other_callers(regprocedure), simsql._btree_faults(simsql.registry, regclass, text[]),
               simsql._measured_candidates(regclass, bigint[], integer, text, jsonb),
               simsql._count_keys(simsql.registry, integer, bigint[], integer, integer, jsonb),
-              simsql._key_table_faults(simsql.registry, simsql.registry, integer, boolean);
+              simsql._key_table_faults(simsql.registry, simsql.registry, integer, boolean),
+              simsql._join_tables(integer, integer, integer, integer, text, text);
 
 -- What a stamp holds: see stamp.sql. after_upgrade.sql stamps the indexes that searches accepted.
 CREATE TYPE simsql._mark AS (place tid, version xid);

@@ -54,6 +54,23 @@ def test_joined_by_prefix_each_pair_is_found_by_one_statement(connection, within
     assert found == expected_pairs(fingerprints, within)
 
 
+@pytest.mark.parametrize(("blocks", "lead"), [(4, 1), (4, 2), (6, 2), (9, 2), (8, 3), (10, 3), (6, 5)])
+def test_different_prefixes_have_different_hashes(connection, blocks, lead):
+    """The halves of a bigint are folded before they are hashed: lead blocks 32 bits apart would cancel out."""
+    connection.execute(
+        "CREATE TABLE article AS"
+        " SELECT ('x' || md5(n::text))::bit(64)::bigint AS fp FROM generate_series(1, 10000) AS n"
+    )
+    statement = "SELECT lead_mask, joined FROM simsql._join_tables(%s, %s, 0, 3, 'a', 'b.fp')"
+    for mask, joined in connection.execute(statement, [blocks, lead]).fetchall():
+        hashes = [f"hashint8({condition.partition(' = ')[2]})" for condition in joined.split(" AND ")]
+        counts = connection.execute(
+            f"SELECT count(DISTINCT b.fp & {mask}), count(DISTINCT ({', '.join(hashes)})) FROM article AS b"
+        )
+        prefixes, different = counts.fetchone()
+        assert different > 0.99 * prefixes
+
+
 def statements_for(connection, fingerprints, within):
     found = connection.execute("SELECT simsql._statements_for_pairs(%s, %s)", [sorted(set(fingerprints)), within])
     return [statement for (statement,) in found]
