@@ -32,7 +32,7 @@ class Document(NamedTuple):
     guess: str | None = None
     """The encoding of its file, if that is a guess, for the first document of the file."""
     lacks: tuple[str, ...] = ()
-    """The text fields that its record does not have, if there are several."""
+    """The fields that its record does not have: the text fields if there are several, and that of the id."""
 
 
 class Found(NamedTuple):

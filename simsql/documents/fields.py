@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from simsql.documents.decoding import UnfitError
-from simsql.documents.document import Layout
+from simsql.documents.document import USUAL, Layout
 from simsql.documents.records import Record, check_filled, missing_field, name_of, spell_fingerprint
 
 _MISSING = object()
@@ -25,7 +25,9 @@ class Fields:
         self._texts = [(name, _getter(name, _MISSING)) for name in layout.text_fields]
         # The usual text, which needs the least work.
         self._first = "" if layout.fingerprints or len(self._texts) > 1 else layout.text_fields[0]
-        self._identity = _getter(layout.id_field)
+        # Nobody misses an id that the user has not asked for.
+        self._lacks_id = (layout.id_field,) * (layout.id_field != USUAL.id_field)
+        self._identity = _getter(layout.id_field, _MISSING)
         self._values = [_getter(name) for name in layout.value_fields]
 
     def has_text(self, record: Mapping[str, Any]) -> bool:
@@ -38,7 +40,10 @@ class Fields:
         if type(text) is not str:
             text, lacks = self._join(record)
         check_filled(text)
-        return name_of(self._identity(record)), text, [name_of(get(record)) for get in self._values], lacks
+        identity = self._identity(record)
+        if identity is _MISSING:
+            identity, lacks = None, lacks + self._lacks_id
+        return name_of(identity), text, [name_of(get(record)) for get in self._values], lacks
 
     def _join(self, record: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
         """Return the text of a record, and the text fields that it does not have."""

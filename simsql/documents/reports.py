@@ -113,9 +113,9 @@ class SkipCount:
                 self._files[name] = skip
 
     def check_fields(self) -> None:
-        """Raise UsageError if the user names several text fields, and no document has one of them."""
+        """Raise UsageError if the user names a field that no document has."""
         if self._lacking:
-            raise UsageError(f"no document has a field {min(self._lacking)!r}: choose others with --text-field")
+            raise UsageError(f"no record has a field {min(self._lacking)!r}: check --text-field and --id-field")
 
     def check_read(self, what: str = "the results are incomplete") -> None:
         """Raise SimsqlError if a file of records, or one that the user named, was not read, or not all of it.

@@ -168,7 +168,14 @@ def test_each_file_may_have_one_of_several_fields(tmp_path):
     third = run(
         "dedup", *files, "--text-field", "Abstract", "--text-field", "Abstract Note", "--text-field", "Body"
     )
-    refused(third, 2, "no document has a field 'Body'")
+    refused(third, 2, "no record has a field 'Body'")
+
+
+def test_an_id_that_no_record_has(save):
+    path = save([{"key": "a", "text": TEXTS[0]}, {"text": TEXTS[1]}])
+    for command in ("dedup", "fingerprint"):
+        refused(run(command, path, "--id-field", "kye"), 2, "no record has a field 'kye'")
+        assert run(command, path, "--id-field", "key").code == 0
 
 
 RECORDS = [(1, TEXTS[0]), (2, TEXTS[1]), (3, 'Bees closed the "market"; keepers came\nwith boxes\\smoke.')]
