@@ -361,10 +361,10 @@ def test_a_link_with_an_ending_names_a_file_without_one(tmp_path):
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots/abc"
     blobs.mkdir()
     snapshot.mkdir(parents=True)
-    as_parquet(blobs / "0f3c", OBJECTS)
+    as_parquet(blobs / "0f3c", [{"text": text} for text in TEXTS])
     (snapshot / "train.parquet").symlink_to("../../blobs/0f3c")
     (blobs / "v1.0").symlink_to("../snapshots")  # a folder keeps its first name
-    found = run("fingerprint", tmp_path, "--follow-links", "--id-field", "none")
+    found = run("fingerprint", tmp_path, "--follow-links")
     assert [line.split("\t")[1] for line in found.done().lines] == [
         f"{tmp_path}/blobs/v1.0/abc/train.parquet:{row}" for row in (1, 2)
     ]
