@@ -6,30 +6,33 @@
 
 -- The designs of a hash join on prefixes and their estimated costs in microseconds, cheapest first. The join
 -- reads rows, not keys, so its permutations need not be those of an index, and more tables allow longer
--- prefixes. A row or a candidate costs a look-up in a hash table that exceeds the processor's cache. Each
--- flip of a query's prefix enlarges that table and costs more. Each statement also takes time to plan.
-CREATE OR REPLACE FUNCTION simsql._join_designs(queries bigint, rows bigint, distance integer)
+-- prefixes. A row, a flip of a query's prefix and a candidate each cost a look-up in a hash table, as measured
+-- with 100,000 rows. `flipped` is the share of the queries that are looked up under each flip. Each statement
+-- also takes time to plan.
+CREATE OR REPLACE FUNCTION simsql._join_designs(
+    queries bigint, rows bigint, distance integer, flipped double precision)
 RETURNS TABLE (blocks integer, lead integer, cost double precision, candidates double precision)
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
     SELECT m, c,
            200 * tables + tables * row_cost * (rows + queries)
-           + greatest(probes - tables, 0) * flip_cost * queries + joined_candidate * expected,
+           + (probes - tables) * flip_cost * queries + joined_candidate * expected,
            expected
       FROM generate_series(2, 16) AS m
      CROSS JOIN LATERAL generate_series(1, m - 1) AS c
-     CROSS JOIN LATERAL CAST(simsql._table_count(m, c, 0) AS double precision) AS tables
+     CROSS JOIN LATERAL CAST(simsql._table_count(m, c, 0) AS double precision) AS permutations
      CROSS JOIN LATERAL CAST(64 * c / m AS integer) AS prefix
      CROSS JOIN LATERAL (
-           SELECT sum(simsql._ways(prefix, simsql._radius(m, c, 0, number, distance)) * share) AS probes
+           SELECT sum(share) AS tables, sum((1 + flipped * (ways - 1)) * share) AS probes
              -- With several lead blocks, all permutations have the same radius.
              FROM generate_series(0, CASE c WHEN 1 THEN m - 1 ELSE 0 END) AS number
-            CROSS JOIN CAST(CASE c WHEN 1 THEN 1 ELSE tables END AS double precision) AS share) AS p
+            CROSS JOIN CAST(CASE c WHEN 1 THEN 1 ELSE permutations END AS double precision) AS share
+            CROSS JOIN simsql._ways(prefix, simsql._radius(m, c, 0, number, distance)) AS ways WHERE ways > 0) AS p
      CROSS JOIN LATERAL (SELECT queries * rows * probes * 2::double precision ^ -prefix) AS e (expected)
-     CROSS JOIN (VALUES (0.55, 2.0)) AS costs (row_cost, flip_cost)
+     CROSS JOIN (VALUES (0.35, 0.4)) AS costs (row_cost, flip_cost)
      CROSS JOIN simsql._costs()
      -- The statement contains the flips as constants.
-     WHERE tables <= 128 AND probes <= 5000
+     WHERE permutations <= 128 AND probes <= 5000
      ORDER BY 3, tables, m, c
 $$;
 

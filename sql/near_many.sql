@@ -16,7 +16,7 @@ DECLARE
     shared constant jsonb := simsql._parts(index, scope)
                             || jsonb_build_object('batch_limit', simsql._candidates() + 50 * queries);
 BEGIN
-    SELECT d.* INTO design FROM simsql._join_designs(queries, rows, distance) AS d LIMIT 1;
+    SELECT d.* INTO design FROM simsql._join_designs(queries, rows, distance, 1) AS d LIMIT 1;
     SELECT queries * (c.probe * s.probes + c.candidate * s.share * rows) INTO search_cost
       FROM simsql._costs() AS c
      CROSS JOIN simsql._searches(index.blocks, index.lead, index.inner_blocks, ARRAY[distance]) AS s;

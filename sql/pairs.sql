@@ -94,7 +94,7 @@ DECLARE
     chosen record;
 BEGIN
     chosen := NULL;
-    FOR design IN SELECT * FROM simsql._join_designs(rows, rows, distance) LIMIT 12 LOOP
+    FOR design IN SELECT * FROM simsql._join_designs(rows, rows, distance, 0.5) LIMIT 12 LOOP
         EXIT WHEN design.cost >= cheapest;
         cost := design.cost;
         IF worth_measuring THEN

@@ -44,7 +44,7 @@ def test_joined_by_prefix_each_pair_is_found_by_one_statement(connection, within
     fingerprints = [to_bigint(number) for number in range(40)] + clustered(300, seed=7)
     # As for so many fingerprints: each permutation of a design is a statement.
     statements = connection.execute(
-        "SELECT s FROM (SELECT * FROM simsql._join_designs(100000000, 100000000, %s) LIMIT 1) AS d,"
+        "SELECT s FROM (SELECT * FROM simsql._join_designs(100000000, 100000000, %s, 0.5) LIMIT 1) AS d,"
         " simsql._pairs_by_prefix(%s, d.blocks, d.lead) AS s",
         [within, within],
     ).fetchall()
@@ -116,7 +116,8 @@ def test_where_a_prefix_is_crowded_another_design_is_taken(connection, block):
 
 
 def test_fingerprints_that_crowd_every_prefix_are_compared_one_by_one(connection):
-    fingerprints = [to_bigint(number * 0x0001000100010001) for number in range(0, 2**12, 2)]
+    runs = [0b1111 << 5 * bit for bit in range(11)]  # a prefix of 16 bits has three of these at most
+    fingerprints = [sum(run for bit, run in enumerate(runs) if number >> bit & 1) for number in range(2**11)]
     (statement,) = statements_for(connection, fingerprints, 7)
     assert "a.prefix" not in statement
     create_articles(connection, fingerprints)
