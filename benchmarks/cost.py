@@ -138,6 +138,7 @@ def measure(cluster: PostgresServer, case: Case, values: Fingerprints, seed: int
             _build(session, costs)
             _search(cluster, costs, queries, Oracle(values))
         _insert(session, costs, make_fingerprints(values.size + STATEMENT, seed + 1))
+        _update_alone(session, costs)
         if case.changes:
             _change(session, costs, queries)
         if case.storage:
@@ -253,6 +254,28 @@ def _insert(session: Session, costs: Costs, values: Fingerprints) -> None:
     costs.together = session.spend(lambda: insert_together(together), together)
     session.full_pages(logged=True)
     costs.after_checkpoint = session.spend(lambda: insert_together(together), together)
+    session.full_pages(logged=False)
+    session.execute("RESET synchronous_commit")
+    _maintain(session, costs.case)
+
+
+def _update_alone(session: Session, costs: Costs) -> None:
+    """Update another column, each row in a transaction of its own; the first rows are a warm-up."""
+    session.execute(
+        f"CREATE OR REPLACE PROCEDURE update_rows(first bigint, many bigint) LANGUAGE plpgsql AS $$\n"
+        f"BEGIN\n"
+        f"    FOR number IN first .. first + many - 1 LOOP\n"
+        f"        UPDATE {_TABLE} SET visits = visits + 1 WHERE id = number;\n"
+        f"        COMMIT;\n"
+        f"    END LOOP;\n"
+        f"END $$"
+    )
+    session.execute("SET synchronous_commit = off")
+    many = max(10, round(_ALONE * session.value(f"SELECT count(*) FROM {_TABLE}")))
+    for number, logged in enumerate((False, False, True)):
+        session.full_pages(logged=logged)
+        call = partial(session.execute, f"CALL update_rows({1 + number * many}, {many})")
+        costs.updated_alone[logged] = session.spend(call, many)
     session.full_pages(logged=False)
     session.execute("RESET synchronous_commit")
     _maintain(session, costs.case)

@@ -64,6 +64,8 @@ class Costs:
     alone: Spent | None = None
     together: Spent | None = None
     after_checkpoint: Spent | None = None
+    updated_alone: dict[bool, Spent] = field(default_factory=dict)
+    """Another column; whether right after a checkpoint."""
     changed: list[Spent] = field(default_factory=list)
     upkeep: list[Spent] = field(default_factory=list)
     before_upkeep: dict[int, Searched] = field(default_factory=dict)
@@ -100,6 +102,16 @@ def tables(found: Sequence[Costs], rows: int) -> Iterator[str]:
             f"{_of(costs.together).processor / base[1]:.1f}",
             f"{_of(costs.together).log:,}",
             f"{_of(costs.after_checkpoint).log:,}",
+        ],
+    )
+    yield from _table(
+        ["another column updated alone, us", "x", "log, bytes", "log after a checkpoint, bytes"],
+        found,
+        lambda costs: [
+            f"{1e6 * costs.updated_alone[False].processor:.0f}",
+            f"{costs.updated_alone[False].processor / plain.updated_alone[False].processor:.1f}",
+            f"{costs.updated_alone[False].log:,}",
+            f"{costs.updated_alone[True].log:,}",
         ],
     )
     yield from _table(

@@ -254,6 +254,8 @@ class Plan:
                 "true",
                 f"{at}id % 2 = {number % 2}",
                 f"{at}id % 3 = {number % 3}",
+                f"{at}id = {number + 1}",
+                f"{at}id = (SELECT max(id) FROM {self.table().name})",
                 f"{at}ref IS NULL",
                 f"{at}ref IS NOT NULL",
                 f"{at}id IN (SELECT ref FROM {self.table().name})",
@@ -872,8 +874,12 @@ def smallest(server: Server, database: str, plan: Plan, difference: StatementErr
 FAULTS = {
     # A row that a foreign key updates a second time within a statement was taken for one that had its key.
     "twice": (("simsql._trigger_functions(simsql.registry)", "EXCEPT ALL SELECT", "EXCEPT SELECT"),),
+    # A row that was updated alone got no keys.
+    "alone": (("simsql._triggers(simsql.registry)", "record_image_ne(ROW({old}), ROW({new}))", "false"),),
+    # Rows that were updated together were left to the trigger of one that is updated alone.
+    "several": (("simsql._trigger_functions(simsql.registry)", "(TG_LEVEL = 'ROW')", "(TG_LEVEL <> 'OTHER')"),),
     # A transaction with one snapshot did not know that the table had got a child since.
     "child": (("simsql._trigger_functions(simsql.registry)", "c.xmax = '0'::pg_catalog.xid", "true"),),
 }
 # What random.Random() is given for a world that shows them soon.
-SEEDS = {"twice": "twice 15", "child": "child 30"}
+SEEDS = {"twice": "twice 8", "alone": "alone 1", "several": "several 1", "child": "child 4"}

@@ -4,8 +4,12 @@
 -- functions, and they read no table of simsql: a writer with an older snapshot would not see the row in the
 -- registry, and would add nothing.
 --
--- Statement triggers add the keys of all new rows at once. They are ENABLE ALWAYS, so that disabling and
--- enabling them leaves a trace. Logical replication applies rows without firing statement triggers, so an
+-- Statement triggers add the keys of all new rows at once. Most updates write one row and keep its fingerprint, so
+-- the keys of a row that is updated alone come from a row trigger: PostgreSQL evaluates its WHEN clause without a
+-- call, and by the numbers of the columns. Both triggers of an update count the rows of the same transition table,
+-- which gets no more rows once a trigger has read it.
+--
+-- All of them are ENABLE ALWAYS, so that disabling and enabling them leaves a trace. Logical replication applies rows without firing statement triggers, so an
 -- ENABLE REPLICA row trigger adds the keys there. Statement triggers that do fire in a replica session leave
 -- the keys to it, if it has counted all rows: a function of the table's owner may have changed the session in
 -- the middle of a statement.
@@ -55,9 +59,8 @@ $$;
 -- The trigger functions. They refuse triggers of other indexes, which pg_dump may have carried to a table
 -- here, and renamed columns. The nonce is not secret; it distinguishes indexes with the same id.
 --
--- With many keys, inserting them into a B-tree in their order takes a third less time; a single row takes a
--- tenth less time without the sort. An update of other columns adds no keys, because the old rows have
--- theirs. A foreign key may update a row twice in one statement: its state in between is in both transition tables, once
+-- With many keys, inserting them into a B-tree in their order takes a third less time. An update of other columns
+-- adds no keys, because the old rows have theirs: one test finds that out for all key tables. A foreign key may update a row twice in one statement: its state in between is in both transition tables, once
 -- for each time, so versions are counted and not compared as sets. The old rows of inheritance children have no keys:
 -- they do not count if the table has or had a child, or if a snapshot that is older than the last change of the table's
 -- row in the catalogue may not show a child.
@@ -83,11 +86,17 @@ DECLARE
                     FROM generate_series(1, cardinality(index.scope_columns) + 1) AS place),
         'new_scope', simsql._for_scope(index, 'NEW.%2$I, '),
         'new_in_no_scope', simsql._for_scope(index, ' OR NEW.%2$I IS NULL'),
-        'same_scope', simsql._for_scope(index, ' AND OLD.%2$I = NEW.%2$I'));
+        'same_scope', simsql._for_scope(index, ' AND OLD.%2$I = NEW.%2$I'),
+        'scope_values', simsql._for_scope(index, ', %2$I AS %1$s'),
+        'one_in_no_scope', simsql._for_scope(index, ' OR simsql.one.%1$s IS NULL'),
+        'one_scope', simsql._for_scope(index, 'simsql.one.%1$s, '));
+    inserts constant text := $sql$
+    INSERT INTO {keys} ({key_columns}) VALUES ({values}{key});
+    IF NOT FOUND THEN
+        PERFORM simsql._refuse_lost_keys(TG_TABLE_NAME);
+    END IF;$sql$;
     event text;
     added text;
-    inserts_of_several text;
-    inserts_of_one text;
 BEGIN
     arguments := '()';
     head := 'RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER';
@@ -130,57 +139,65 @@ BEGIN
                     SELECT {n_scope}n.{"column"} AS fp
                       FROM pg_am AS n WHERE n.{"column"} IS NOT NULL{n_in_a_scope}
                     EXCEPT ALL SELECT {o_scope}o.{"column"} FROM pg_amop AS o WHERE simsql.alone) AS d$sql$ END;
-        inserts_of_several := simsql._for_key_tables(index, $sql$
-        INSERT INTO {keys} ({key_columns})
-        SELECT {f_scope}{key} FROM ({added}) AS f ORDER BY {order};{stored}$sql$, 'f.fp', '',
-            shared || jsonb_build_object(
-                'added', simsql._render(added, '{}', shared || '{"distinct": "DISTINCT "}')));
-        inserts_of_one := simsql._for_key_tables(index, $sql$
-        INSERT INTO {keys} ({key_columns})
-        SELECT {f_scope}{key} FROM ({added}) AS f;{stored}$sql$, 'f.fp', '',
-            shared || jsonb_build_object('added', simsql._render(added, '{}', shared || '{"distinct": ""}')));
         body := simsql._render($sql$#variable_conflict use_column
 <<simsql>>
 DECLARE
-    {alone}
-    types_are_right boolean;
-    several boolean;
+    one record;
     all_added boolean;
+    alone boolean;
     stored bigint;
     stored_before bigint;
 BEGIN
-    {checks}
-    IF current_setting('session_replication_role') = 'replica' THEN
+    IF TG_LEVEL = 'STATEMENT' AND current_setting('session_replication_role') = 'replica' THEN
         all_added := current_setting('simsql.added_{id}', true) = (SELECT count(*)::text FROM pg_am);
         PERFORM set_config('simsql.added_{id}', '0', true);
         IF all_added THEN
             RETURN NULL;
         END IF;
     END IF;
-    SELECT {types_are_right}, EXISTS (SELECT FROM pg_am OFFSET 1)
-      INTO types_are_right, several FROM pg_am LIMIT 1;
-    IF types_are_right IS NULL THEN
-        RETURN NULL;  -- there is no row
-    ELSIF NOT types_are_right THEN
+    {other_trigger}
+    {checks}
+    SELECT {types_are_right} AS types_are_right, EXISTS (SELECT FROM pg_am OFFSET 1) AS several,
+           {"column"} AS fp{scope_values}
+      INTO one FROM pg_am LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    ELSIF NOT simsql.one.types_are_right THEN
         {refusal}
-    END IF;
-    IF several THEN
-        {inserts_of_several}
-    ELSE
+    ELSIF NOT simsql.one.several THEN
+        IF simsql.one.fp IS NULL{one_in_no_scope} THEN
+            RETURN NULL;
+        END IF;
         {inserts_of_one}
+        RETURN NULL;
     END IF;
+    {unless_changed}
+    {inserts_of_several}
     RETURN NULL;
 END$sql$,
             jsonb_build_object(
-                'alone', CASE event WHEN 'update' THEN $sql$
-    alone constant boolean := pg_catalog.bool_and(
+                -- Logical replication has no transition table: the row trigger then reads the catalogue, and adds nothing.
+                'other_trigger', CASE event WHEN 'update' THEN $sql$
+    IF EXISTS (SELECT FROM pg_am OFFSET 1) = (TG_LEVEL = 'ROW') THEN
+        RETURN NULL;
+    END IF;$sql$ END,
+                'types_are_right', simsql._types_are_right(index, NULL),
+                'inserts_of_one', simsql._for_key_tables(index, inserts, 'simsql.one.fp', '',
+                    shared || jsonb_build_object('values', shared ->> 'one_scope')),
+                'unless_changed', CASE event WHEN 'update' THEN simsql._render($sql$
+    alone := pg_catalog.bool_and(
         NOT c.relhassubclass
         AND (c.xmax = '0'::pg_catalog.xid
              OR pg_catalog.current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')))
-        FROM pg_catalog.pg_class AS c WHERE c.oid = TG_RELID;$sql$ END,
-                'types_are_right', simsql._types_are_right(index, NULL),
-                'inserts_of_several', inserts_of_several,
-                'inserts_of_one', inserts_of_one),
+        FROM pg_catalog.pg_class AS c WHERE c.oid = TG_RELID;
+    IF NOT EXISTS ({added}) THEN
+        RETURN NULL;
+    END IF;$sql$, jsonb_build_object('added', simsql._render(added, '{"distinct": ""}', shared))) END,
+                'inserts_of_several', simsql._for_key_tables(index, $sql$
+    INSERT INTO {keys} ({key_columns})
+    SELECT {f_scope}{key} FROM ({added}) AS f ORDER BY {order};{stored}$sql$, 'f.fp', '',
+                    shared || jsonb_build_object(
+                        'added', simsql._render(added, '{}', shared || '{"distinct": "DISTINCT "}')))),
             shared);
         RETURN NEXT;
     END LOOP;
@@ -207,22 +224,19 @@ BEGIN
 END$sql$,
         jsonb_build_object(
             'types_are_right', simsql._types_are_right(index, 'NEW.'),
-            'inserts', simsql._for_key_tables(index, $sql$
-    INSERT INTO {keys} ({key_columns}) VALUES ({new_scope}{key});
-    IF NOT FOUND THEN
-        PERFORM simsql._refuse_lost_keys({'keys'});
-    END IF;$sql$,
-                                              format('NEW.%I', index.column_name), '', shared)),
+            'inserts', simsql._for_key_tables(index, inserts, format('NEW.%I', index.column_name), '',
+                                              shared || jsonb_build_object('values', shared ->> 'new_scope'))),
         shared);
     RETURN NEXT;
 END
 $$;
 
--- Two of them never fire, but they record in the catalogue what a name cannot. The first identifies the
--- columns, the fingerprint column and then the scope, by number, whatever their names are (see
--- _check_columns). It also makes PostgreSQL refuse ALTER COLUMN TYPE, which rewrites values without firing
--- triggers. The second makes PostgreSQL refuse to turn the table into a partition or an inheritance child,
--- whose rows can be written through a parent.
+-- One never fires, but records in the catalogue what a name cannot: it identifies the columns, the fingerprint
+-- column and then the scope, by number, whatever their names are (see _check_columns). It also makes PostgreSQL
+-- refuse ALTER COLUMN TYPE, which rewrites values without firing triggers. The row trigger of updates is called
+-- no_parent, because it makes PostgreSQL refuse to turn the table into a partition or an inheritance child, whose
+-- rows can be written through a parent: in 0.2.0, it did nothing else. Its condition compares bytes, so that no
+-- type or collation has a say.
 CREATE OR REPLACE FUNCTION simsql._triggers(index simsql.registry)
 RETURNS TABLE (name text, definition text, fires "char")
 LANGUAGE sql STABLE
@@ -233,8 +247,8 @@ AS $$
                           jsonb_build_object('suffix', t.suffix, 'function', t.function,
                                              'nonce', CASE WHEN t.fires IS NOT NULL
                                                            THEN quote_literal(index.nonce) END),
-                          jsonb_build_object('id', index.id, 'table', index.table_name, 'columns',
-                                             simsql._name_list(index.column_name || index.scope_columns))),
+                          jsonb_build_object('id', index.id, 'table', index.table_name, 'columns', c.names,
+                                             'old', c.old, 'new', c.new)),
            t.fires::"char"
       FROM (VALUES
            ('insert', 'insert', 'A',
@@ -244,9 +258,15 @@ AS $$
             'AFTER UPDATE ON {table} REFERENCING OLD TABLE AS pg_amop NEW TABLE AS pg_am FOR EACH STATEMENT'),
            ('replica', 'replica', 'R', 'AFTER INSERT OR UPDATE ON {table} FOR EACH ROW'),
            ('column', 'update', NULL, 'AFTER UPDATE OF {columns} ON {table} FOR EACH STATEMENT WHEN (false)'),
-           ('no_parent', 'insert', NULL,
-            'AFTER INSERT ON {table} REFERENCING NEW TABLE AS new_rows FOR EACH ROW WHEN (false)'))
+           ('no_parent', 'update', 'A',
+            'AFTER UPDATE ON {table} REFERENCING NEW TABLE AS pg_am FOR EACH ROW '
+            'WHEN (record_image_ne(ROW({old}), ROW({new})))'))
            AS t (suffix, function, fires, event)
+     CROSS JOIN (SELECT string_agg(quote_ident(n.name), ', ' ORDER BY n.number),
+                        string_agg('old.' || quote_ident(n.name), ', ' ORDER BY n.number),
+                        string_agg('new.' || quote_ident(n.name), ', ' ORDER BY n.number)
+                   FROM unnest(index.column_name || index.scope_columns) WITH ORDINALITY AS n (name, number))
+             AS c (names, old, new)
      WHERE index.storage = 'tables'
 $$;
 
