@@ -18,6 +18,7 @@ from benchmarks.oracle import Oracle, WrongResultError
 from benchmarks.sections import (
     batch,
     build,
+    calls,
     citus,
     clients,
     corpus,
@@ -39,8 +40,8 @@ from simsql.errors import SimsqlError
 
 SECTIONS: dict[str, Section] = {
     module.SECTION: module.run
-    for module in (near, growth, batch, pairs, memory, build, radius, wide, corpus, documents, writes, clients)
-}
+    for module in (near, calls, growth, batch, pairs, memory, build, radius, wide, corpus, documents, writes)
+} | {clients.SECTION: clients.run}
 # These need no server or start their own. They run before the server of the others starts.
 WITHOUT_SERVER: dict[str, SectionWithoutServer] = {
     module.SECTION: module.run for module in (fingerprint, dedup, citus)
