@@ -527,9 +527,7 @@ def check_repair(connection, case, name, table, scope):
         repair()
         assert connection.execute("SELECT * FROM simsql.verify()").fetchall() == []
         assert faults_of(connection, True) == []
-        assert connection.execute("SELECT simsql._is_complete(r) FROM simsql.registry AS r").fetchone() == (
-            True,
-        )
+        assert connection.execute("SELECT simsql._is_complete(r) FROM simsql.registry AS r").fetchone() == (True,)
         assert state_of(connection) == "ready"
         if name != "column of the scope renamed":
             check_searches(connection, table, scope)
