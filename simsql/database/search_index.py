@@ -598,7 +598,7 @@ def compared_texts(
     sketch_column: str | None = None,
 ) -> TextColumns:
     """Return the columns whose texts a search compares: the given ones or, by default, the source of the index."""
-    if query.similarity is None:
+    if query.similarity is None and not text_column:
         return {}
     described = index._describe(connection, query.recipe)
     return index._compared(connection, described, query.text, text_column, sketch_column)

@@ -27,8 +27,8 @@ def folder(tmp_path):
 
 def skipped(folder, limit="43 bytes"):
     return [
-        f"skipped {folder}/{place}: too long: longer than {limit} (--max-document)"
-        for place in ("a.txt", "c.txt.gz", "d.jsonl:1", "e.csv:2")
+        f"skipped {folder}/{place}: too long: longer than {limit} (--max-document){lines}"
+        for place, lines in (("a.txt", ""), ("c.txt.gz", ""), ("d.jsonl:1", ""), ("e.csv:2", " (lines 2 to 3)"))
     ]
 
 

@@ -91,11 +91,12 @@ def test_why_a_search_does_not_find_a_row(simsql, connection):
     assert explain("far")[-1].startswith("not found: distance ")
     assert explain("far")[-1].endswith(" is above 3")
     assert explain("stale", *columns)[-1].endswith("by another recipe, or the text has changed since")
-    compared = ["--similarity", 0.6, "--distance", 20, *columns]
+    similar = ["--similarity", 0.6, *columns]
+    compared = [*similar, "--distance", 20]
     assert explain("near", *compared)[2:4] == ["estimate    0.53", "similarity  0.66"]
     assert explain("near", *compared)[-1].startswith("found: the search finds it: distance ")
     assert explain("near", *compared)[-1].endswith(" is at most 20, and similarity 0.66 is at least 0.6")
-    assert explain("far", *compared, "--distance", 64)[-1] == "not found: similarity 0.44 is below 0.6"
+    assert explain("far", *similar, "--distance", 64)[-1] == "not found: similarity 0.44 is below 0.6"
     assert explain("lost", *compared)[2:4] == ["estimate    0.28", "similarity  0.64"]
     assert explain("lost", *compared)[-1].startswith("not found: the sketches differ in more than 22 bits")
     rows = simsql(*search, *compared).done().lines
