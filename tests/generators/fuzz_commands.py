@@ -290,7 +290,7 @@ def _try_dedup(folder: Path, random: Random) -> bool:
         arguments += ["--against", archive]
     found = run("dedup", *arguments)
     check_told(found, ["dedup", *map(str, arguments)])
-    if found.code not in (0, 3) and "the results are incomplete" not in found.err:
+    if found.code not in (0, 3) and not (folder / "out.jsonl").exists():
         assert not clean.exists(), "it failed, and there is a clean corpus"
         return False
     clusters = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
