@@ -157,10 +157,9 @@ class Buckets:
 
     def _shared(self, left: I64, right: I64) -> tuple[U32, U32, U32]:
         """Return a bit for each band whose key pairs share, those of crowds, and those of rare keys."""
-        same = self._texts.bands[left] == self._texts.bands[right]
-        shared = np.zeros(len(left), dtype=np.uint32)
-        for band in range(BANDS):
-            shared |= same[:, band].astype(np.uint32) << np.uint32(band)
+        same = np.zeros((len(left), 32), dtype=bool)
+        np.equal(self._texts.bands[left], self._texts.bands[right], out=same[:, :BANDS])
+        shared = np.packbits(same, axis=1, bitorder="little").view("<u4")[:, 0].astype(np.uint32)
         return shared, shared & self.crowded[left], shared & self._rare[left]
 
     def sort(self, band: int) -> tuple[I64, I64, I64]:

@@ -27,6 +27,7 @@ from simsql.fingerprint.comparisons import compare_trigrams as compare_trigrams
 from simsql.fingerprint.comparisons import documents_of as documents_of
 from simsql.fingerprint.comparisons import pairs_of as pairs_of
 from simsql.fingerprint.documents import count_documents as count_documents
+from simsql.fingerprint.documents import map_items as map_items
 from simsql.fingerprint.documents import simhash, simhash_many, simhash_parts
 from simsql.fingerprint.documents import simhash_batches as simhash_batches
 from simsql.fingerprint.documents import simhash_items as simhash_items

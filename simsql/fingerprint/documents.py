@@ -1,7 +1,7 @@
 """Texts to fingerprints, and to idf tables: one text, or any number in batches and processes."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from operator import index
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.errors import UsageError
-from simsql.fingerprint.batches import Arrays, TextColumn, check_text, map_batches
+from simsql.fingerprint.batches import TASK_CHARACTERS, Arrays, TextColumn, check_text, map_batches
 from simsql.fingerprint.extract import (
     extract_features,
     features_of_tokens,
@@ -173,9 +173,8 @@ def simhash_items(
     `items` are pairs of an item of any type and its text. Arguments, errors and reading ahead as for
     `simhash_batches`.
     """
-    waiting: deque[Item] = deque()
-    for fingerprints in simhash_batches(_texts_of(items, waiting), recipe, workers):
-        yield [waiting.popleft() for _ in range(len(fingerprints))], fingerprints
+    for rows, (values, empty) in map_items(partial(_fingerprint, recipe=recipe), items, workers):
+        yield rows, np.ma.MaskedArray(values, mask=empty)
 
 
 def simhash_items_with_tokens(
@@ -191,12 +190,9 @@ def simhash_items_with_tokens(
     `recipe` has the same words, as most do, each text is split into words once. With `features`, those of `recipe`
     are in the place of the tokens and of their trigrams.
     """
-    waiting: deque[Item] = deque()
     work = partial(_fingerprint_with_features if features else _fingerprint_with_tokens, recipe=recipe)
-    texts = _texts_of(items, waiting)
-    for found in map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS):
+    for rows, found in map_items(work, items, workers, _LARGE_RESULT_CHARACTERS):
         values, empty, hashes, counts, *minima = found
-        rows = [waiting.popleft() for _ in range(len(values))]
         yield rows, np.ma.MaskedArray(values, mask=empty), TokenLists(hashes, counts), Minima(*minima)
 
 
@@ -204,19 +200,28 @@ def simhash_items_with_sketches(
     items: Iterable[tuple[Item, str]], recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
 ) -> Iterator[tuple[list[Item], Fingerprints, Fingerprints]]:
     """Yield the batches of `simhash_items`, and the sketches of the texts in the revision of `recipe`."""
-    waiting: deque[Item] = deque()
     work = partial(_fingerprint_with_sketches, recipe=recipe)
-    for values, empty, sketches, no_words in map_batches(work, _texts_of(items, waiting), workers):
-        rows = [waiting.popleft() for _ in range(len(values))]
+    for rows, (values, empty, sketches, no_words) in map_items(work, items, workers):
         yield rows, np.ma.MaskedArray(values, mask=empty), np.ma.MaskedArray(sketches, mask=no_words)
 
 
-def _texts_of(items: Iterable[tuple[Item, str]], waiting: deque[Item]) -> Iterator[str]:
-    """Yield the texts of items, and append the items to a queue."""
-    for item, text in items:
-        waiting.append(item)
-        yield text
-        del item, text  # a long text is not kept while the next one is read
+def map_items(
+    work: Callable[[list[str]], Arrays],
+    items: Iterable[tuple[Item, str]],
+    workers: int | None = None,
+    task_characters: int = TASK_CHARACTERS,
+) -> Iterator[tuple[list[Item], Arrays]]:
+    """Yield batches of items, in their order, with what `work` returns for their texts: see `map_batches`."""
+    waiting: deque[Item] = deque()
+
+    def texts() -> Iterator[str]:
+        for item, text in items:
+            waiting.append(item)
+            yield text
+            del item, text  # a long text is not kept while the next one is read
+
+    for found in map_batches(work, texts(), workers, task_characters):
+        yield [waiting.popleft() for _ in range(len(found[0]))], found
 
 
 def _fingerprint(texts: list[str], recipe: Recipe) -> Outcome:

@@ -181,13 +181,13 @@ class FileSource(Source):
 
     def _order_by_name(self, positions: I64) -> I64:
         # Strings are in the order of their UTF-8, as in the collation "C".
-        names = zip(self._names(positions), positions.tolist(), strict=True)
+        names = zip(self._names_and_places(positions)[0], positions.tolist(), strict=True)
         return np.array([position for _, position in sorted(names)])
 
-    def _names(self, positions: I64) -> list[str]:
-        """Return the ids of documents, and the places of those that have none."""
-        ids = self.columns.id.some(positions)
-        return [id_ or base for id_, base in zip(ids, self._bases(positions), strict=True)]
+    def _names_and_places(self, positions: I64) -> tuple[list[str], list[str]]:
+        """Return the ids of documents, or their places as they were read, and their places on one line."""
+        ids, bases = self.columns.id.some(positions), self._bases(positions)
+        return [id_ or base for id_, base in zip(ids, bases, strict=True)], list(map(printable, bases))
 
     def _bases(self, positions: I64) -> list[str]:
         """Return where documents were read, not yet on one line."""
@@ -197,9 +197,6 @@ class FileSource(Source):
         return [
             f"{paths[of]}:{line}" if line else paths[of] for of, line in zip(number.tolist(), lines, strict=True)
         ]
-
-    def _places(self, positions: I64) -> list[str]:
-        return list(map(printable, self._bases(positions)))
 
     def _portions(self) -> Iterator[I64]:
         """Yield the positions of all documents, as many at a time as may have their names in memory."""
@@ -211,19 +208,19 @@ class FileSource(Source):
         """The hashes of all names, and those of the places of documents that are called otherwise."""
         found = []
         for positions in self._portions():
-            names, places = _hash(self._names(positions)), _hash(self._places(positions))
+            names, places = map(_hash, self._names_and_places(positions))
             found += [names, places[places != names]]
         return np.sort(np.concatenate(found))
 
     def _are_shared(self, called: Sequence[str]) -> list[bool]:
-        """Return whether several documents are called so, by their names or places."""
+        """Return whether several documents are called so, by their names or places; one of them is."""
         hashes, wanted = self._sorted_hashes, _hash(called)
-        counts = np.searchsorted(hashes, wanted, "right") - np.searchsorted(hashes, wanted)
-        return (counts > 1).tolist()  # type: ignore[no-any-return]
+        second = np.searchsorted(hashes, wanted) + 1
+        return ((second < len(hashes)) & (hashes.take(second, mode="clip") == wanted)).tolist()  # type: ignore[no-any-return]
 
     def names(self, positions: I64) -> Names:
         """Return how the documents at these positions are called."""
-        names, places = self._names(positions), self._places(positions)
+        names, places = self._names_and_places(positions)
         return Names(
             names,
             places,
@@ -236,13 +233,14 @@ class FileSource(Source):
     def find(self, name: str) -> int:
         """Return the position of a document. Raises UsageError if none is called so, or several are."""
         found: list[int] = []
-        for spell in (self._names, self._places):
+        for which in (0, 1):
             for positions in () if found else self._portions():
-                found += positions[[other == name for other in spell(positions)]].tolist()
+                called = self._names_and_places(positions)[which]
+                found += positions[[other == name for other in called]].tolist()
         if not found:
             raise UsageError(f"no document is called {printable(name)!r}: name documents as the output does")
         if len(found) > 1:
-            places = sorted(self._places(np.array(found[:_SHOWN])))
+            places = sorted(self._names_and_places(np.array(found[:_SHOWN]))[1])
             more = ", ..." if len(found) > _SHOWN else ""
             raise UsageError(
                 f"{len(found):,} documents are called {printable(name)!r}: name one by its place:"

@@ -1,7 +1,7 @@
 """The rows of a table as documents."""
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -10,11 +10,10 @@ from simsql.decide.criteria import criterion
 from simsql.decide.documents import I64
 from simsql.decide.kinds import DIGESTS, digests_of
 from simsql.dedup.corpus import Corpus, Features, Names, concatenate
-from simsql.dedup.describe import digests_alone, features_of, without_tokens
+from simsql.dedup.describe import describe_texts, no_features
 from simsql.dedup.sources.table import SourceTable, TableOptions
 from simsql.documents import Report, Skip, SkipCount, Stages, printable
 from simsql.documents.spool import TextSpool, TokenSpool
-from simsql.fingerprint import simhash_items_with_tokens
 
 _DAMAGED = "not utf-8"
 _NAMED = 10  # of such rows, as of files
@@ -42,7 +41,7 @@ class RowSource:
         self._asked = table.find(options.explain or ())
         self._labels: dict[int, str] = {}
         """By place, of rows that `load` has read, or whose names were asked for."""
-        self._features: list[Features] = [without_tokens(np.ma.zeros(0, np.uint64))]
+        self._features: list[Features] = [no_features(0)]
 
     def read(self, tokens: TokenSpool, stages: Stages) -> Corpus:
         """Read the texts, and add their tokens to the spool."""
@@ -51,7 +50,8 @@ class RowSource:
             self.order = self.table.read_order(options.rules.keep_field)
         places, numbers = array("q"), array("q")
         with stages.stage("read and fingerprint", len(self.order.place)) as report:
-            for rows, features in self._described(self._rows(report), tokens):
+            found = describe_texts(self._rows(report), options.recipe, options.rules, tokens, options.workers)
+            for rows, features in found:
                 places.extend(row.place for row in rows)
                 for row in rows:
                     numbers.extend((row.characters, *row.digests))
@@ -72,25 +72,6 @@ class RowSource:
             lambda positions: positions[np.argsort(order.by_key[positions])],
             scope=order.scope,
         )
-
-    def _described(
-        self, items: Iterator[tuple[Row, str]], tokens: TokenSpool
-    ) -> Iterator[tuple[Sequence[Row], Features]]:
-        options = self._options
-        if options.rules.exact:
-            rows: list[Row] = []
-
-            def texts() -> Iterator[str]:
-                for row, text in items:
-                    rows.append(row)
-                    yield text
-
-            yield rows, digests_alone(texts())
-            return
-        features = options.rules.by_features
-        found = simhash_items_with_tokens(items, options.recipe, options.workers, features=features)
-        for some, fingerprints, words, minima in found:
-            yield some, features_of(fingerprints, words, minima, tokens)
 
     def _rows(self, report: Report) -> Iterator[tuple[Row, str]]:
         for number, (place, text) in enumerate(self.table.rows(), 1):
