@@ -24,9 +24,8 @@ from simsql.documents.decoding import Stream, check_plain
 from simsql.documents.document import USUAL, Document, Found, Layout, Skip
 from simsql.documents.files import FAILURES, check_regular, skip_of
 from simsql.documents.formats import Format, Target
+from simsql.documents.formats.by_content import STREAM, TEXT
 from simsql.documents.formats.lines import LINES
-from simsql.documents.formats.stream import STREAM
-from simsql.documents.formats.text import TEXT
 from simsql.errors import SimsqlError
 
 _CHUNK = 1 << 21  # bytes

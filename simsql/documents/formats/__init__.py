@@ -22,9 +22,9 @@ class ChangedError(Exception):
 class Format(Protocol):
     """How files of a format are read, and copied without some of their records."""
 
-    endings: Collection[str]
+    endings: Collection[str] = ()
     """How the names of such files end, in lower case. Compressed files have another ending behind it."""
-    is_records: bool | None
+    is_records: bool | None = True
     """Whether a file has records, and not one text; None if only its content tells."""
     is_stream: bool = True
     """Whether a file is read from its beginning to its end, so that it may also be compressed as a whole."""
@@ -41,12 +41,13 @@ class Format(Protocol):
         (`compression.READ_ERRORS`) after the documents before them.
         """
 
-    @abstractmethod
-    def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
+    def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:  # noqa: ARG002
         """Copy a file without the records in these lines, which ascend.
 
-        Raises UnfitError if the file cannot be copied, and ChangedError if one of the records is not there.
+        Raises UnfitError if the file cannot be copied, and ChangedError if one of the records is not there: a file
+        that is one document has none.
         """
+        raise ChangedError
 
 
 class OneText(Format):
@@ -62,26 +63,6 @@ class OneText(Format):
         """Yield a file as one document."""
         text = self.text(stream, found, layout)
         yield Document(found.name, text, printable(found.name), path=found.path, status=found.status)
-
-    def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:  # noqa: ARG002
-        """Raise ChangedError: the file had records when it was read."""
-        raise ChangedError
-
-
-class ByContent(Format):
-    """A format that is one of several others, which the content tells."""
-
-    @abstractmethod
-    def find(self, stream: Stream, layout: Layout) -> Format:
-        """Return the format of a file."""
-
-    def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
-        """Yield what is in the file."""
-        return self.find(stream, layout).read(stream, found, layout)
-
-    def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
-        """Copy the other records."""
-        self.find(stream, layout).copy(stream, target, layout, removed)
 
 
 def leave_out(pieces: Iterable[tuple[int, bytes]], removed: Iterable[int]) -> Iterator[bytes]:

@@ -74,23 +74,11 @@ def find_dialect(start: str, layout: Layout, *delimiters: str) -> Dialect | None
     return None
 
 
-def has_columns(start: str, layout: Layout) -> bool:
-    """Return whether at least three rows have the same number of fields, by default between tabs."""
-    widths = []
-    with suppress(csv.Error):
-        for row in Dialect(layout.delimiter or "\t", layout.quoting).rows(StringIO(start, newline="")):
-            widths += [len(row)] * bool(row)
-    # The last row may be cut.
-    return len(widths) > 2 and set(widths[:-1]) == {widths[0]} and widths[0] > 1
-
-
 class Table(Format):
     """Rows, the first of which names the columns.
 
     The place of a row is the line where it begins. Rows without an id are named after their place.
     """
-
-    is_records = True
 
     def __init__(self, *endings: str, delimiter: str) -> None:
         self.endings = endings
@@ -308,12 +296,3 @@ def pass_over_fields(line: str, dialect: Dialect, state: int) -> int:
 
 CSV, TSV = Table(".csv", delimiter=","), Table(".tsv", ".tab", delimiter="\t")
 FORMATS = [CSV, TSV]
-
-
-def table_of(start: str, layout: Layout, *delimiters: str) -> Table | None:
-    """Return the format of a text whose first row is that of a table with a text field; None for any other text.
-
-    A single column is enough with one of these delimiters.
-    """
-    dialect = find_dialect(start, layout, *delimiters)
-    return (TSV if dialect.delimiter == "\t" else CSV) if dialect else None

@@ -10,20 +10,17 @@ from typing import Any
 
 from simsql.documents.decoding import (
     CORRUPT,
-    SAMPLE,
     RecordBytes,
     Stream,
     UnfitError,
     cut_off,
-    decode_start,
     decode_text,
     too_long,
 )
-from simsql.documents.document import USUAL, Document, Found, Layout, Skip, printable
+from simsql.documents.document import Document, Found, Layout, Skip, printable
 from simsql.documents.fields import Fields, type_of
-from simsql.documents.formats import ByContent, ChangedError, Format, Target, leave_out
+from simsql.documents.formats import Format, Target, leave_out
 from simsql.documents.formats.lines import Lines
-from simsql.documents.formats.text import TEXT
 from simsql.documents.records import Record, read_each
 
 
@@ -43,12 +40,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 # Control characters in strings are read: what tools write into lines by themselves has tabs.
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, strict=False)
-_START = re.compile(r"\s*(\[\s*)?(?=\{)")
-_NEXT_OBJECT = re.compile(r"\s*\{")
-_BEHIND_ELEMENT = re.compile(r"\s*[,\]]")
-_TWO_LINES = re.compile(r"\s*\{[^\n]*\n\s*\{")
-_WRAPPED = re.compile(r'\s*\{[^\[\]{}]*"\s*:\s*\[\s*\{')
-_TEXTS = re.compile(r'\s*\[\s*"(?:[^"\\]|\\.)*"\s*,\s*"')
 _BETWEEN_RECORDS = re.compile(r'["\[\]{},]')
 _INSIDE_RECORD = re.compile(r'["\[\]{}]')
 _INNER_RECORD = re.compile(r",\s*(?=\{)|\}[^{},]*(?=\{)")
@@ -86,9 +77,6 @@ class JsonLines(Lines):
 
 class JsonArray(Format):
     """JSON objects in an array. Their numbers, counted from 1, stand for lines."""
-
-    endings = ()
-    is_records = True
 
     def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
         """Yield the text field of each object."""
@@ -129,7 +117,6 @@ class JsonArray(Format):
 class JsonObject(Format):
     """One JSON object, which is one document."""
 
-    endings = ()
     is_records = False
 
     def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
@@ -142,127 +129,12 @@ class JsonObject(Format):
             else:
                 yield item._replace(name=found.name, place=printable(found.name), line=None)
 
-    def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:  # noqa: ARG002
-        """Raise ChangedError: the file had records when it was read."""
-        raise ChangedError
 
-
-class Json(ByContent):
-    """An array or lines of objects, an object with the text field, or else one text: settings, for example.
-
-    Records in another shape raise UnfitError: they would count as one text.
-    """
-
-    endings = (".json",)
-    is_records = None
-
-    def find(self, stream: Stream, layout: Layout) -> Format:
-        """Return the format of a file by its start."""
-        size, limit = SAMPLE, layout.max_document
-        while True:
-            text = decode_start(stream, layout.encoding, size)
-            start = _START.match(text)
-            if _TEXTS.match(text):
-                raise other_shape("an array of texts, not of objects", "jq -c '.[] | {text: .}' FILE")
-            if not start:
-                return _one_text(text, layout)
-            if start[1] or _is_line(text, start.end()):
-                return JSON_ARRAY if start[1] else JSON_LINES
-            is_whole = len(stream.sample(size)) < size
-            record, end = None, 0
-            with suppress(ValueError, RecursionError):
-                record, end = _DECODER.raw_decode(text, start.end())
-            if is_whole or (record is not None and text[end:].strip()) or size > limit:
-                break
-            size = min(4 * size, limit + SAMPLE)
-        if not is_whole and record is None:
-            if _WRAPPED.match(text):
-                raise other_shape("its records are in an array inside an object", "jq -c '.NAME[]' FILE")
-            # The lines behind one that is too long are read.
-            return TEXT if "\n" in text[start.end() :] else JSON_LINES
-        if not isinstance(record, dict):
-            # The first of several lines may be damaged.
-            return JSON_LINES if _TWO_LINES.match(text) else _one_text(text, layout)
-        if _NEXT_OBJECT.match(text, end):
-            if "\n" in text[start.end() : end]:
-                raise other_shape("its objects take several lines each", "jq -c . FILE")
-            return JSON_LINES
-        _check_shape(record, end)
-        # Fields that the user names are meant for such files, too.
-        is_record = layout.text_fields != USUAL.text_fields or Fields(layout).has_text(record)
-        if is_record and text[end:].strip():
-            raise UnfitError(
-                CORRUPT, "its first object has an end, but no bracket before it: all behind it is lost"
-            )
-        return JSON_OBJECT if is_record else TEXT
-
-
-def _is_line(text: str, start: int) -> bool:
-    """Return whether an object ends with its line, and another follows. Nothing is parsed."""
-    end = text.find("\n", start)
-    before = text[max(start, end - SAMPLE) : end].rstrip()[-1:]
-    return end > 0 and bool(_NEXT_OBJECT.match(text, end)) and before not in "{[,:"
-
-
-def _one_text(text: str, layout: Layout) -> Format:
-    """Return the format of one text. Raise UnfitError if JSON is cut off in it, or does not begin like that."""
-    try:
-        json.loads(text)
-    except RecursionError:
-        pass
-    except ValueError as error:
-        at = getattr(error, "pos", 0)
-        is_cut = (
-            text[:1] in ("{", "[")
-            and len(text) < SAMPLE
-            and (at >= len(text.rstrip()) or "Unterminated" in str(error))
-        )
-        if is_cut or any(re.search(rf'"{re.escape(name)}"\s*:', text) for name in layout.text_fields):
-            what = f"it is not JSON, but has its marks: {error}; --input-format text compares it as one text"
-            raise UnfitError(CORRUPT, what) from None
-    return TEXT
-
-
-def _check_shape(record: dict[str, Any], size: int) -> None:
-    """Raise UnfitError for an object that holds records, given its size in characters."""
-    values = list(record.values())
-    for name, value in record.items():
-        if isinstance(value, list) and value and isinstance(value[0], dict) and 2 * len(json.dumps(value)) > size:
-            raise other_shape(
-                f"its records are in an array called {name!r}", f"jq -c '.[{json.dumps(name)}][]' FILE"
-            )
-    lengths = {len(value) for value in values if isinstance(value, list)}
-    are_columns = len(values) > 1 and all(isinstance(value, list) for value in values) and len(lengths) == 1
-    # As pandas writes a table.
-    are_numbered = all(isinstance(value, dict) and [*value][:2] == ["0", "1"] for value in values)
-    if (are_columns and lengths.isdisjoint({0, 1})) or (values and are_numbered):
-        raise other_shape(
-            "each of its columns is one value", "pandas.DataFrame.to_json(orient='records', lines=True)"
-        )
-
-
-def other_shape(what: str, remedy: str) -> UnfitError:
-    """Return the error for records that are not read as they are."""
-    return UnfitError(
-        "records", f"{what}: write JSON lines, as with {remedy}; --input-format text compares the file as one text"
-    )
-
-
-def format_of_records(start: str) -> str | None:
-    """Return the format of a text that begins with several objects, or an array of them; None for any other."""
-    if begin := _START.match(start):
-        with suppress(ValueError, RecursionError):
-            _, end = _DECODER.raw_decode(start, begin.end())
-            if begin[1]:
-                return "json" if _BEHIND_ELEMENT.match(start, end) else None
-            return "jsonl" if _NEXT_OBJECT.match(start, end) else None
-    return None
-
-
-def is_array(start: str) -> bool | None:
-    """Return whether a text begins like an array of objects; None if it does not begin like objects at all."""
-    match = _START.match(start)
-    return match and match[1] is not None
+def first_value(text: str, start: int) -> tuple[Any, int]:
+    """Return the JSON value at a place of a text, and its end; 0 if there is none."""
+    with suppress(ValueError, RecursionError):
+        return _DECODER.raw_decode(text, start)
+    return None, 0
 
 
 def _parse_object(line: str, *, has_end: bool) -> dict[str, Any]:
@@ -329,9 +201,8 @@ def _damage(unfit: UnfitError, element: str, layout: Layout) -> UnfitError:
     """Return the error of an element: damage if there are other records in it."""
     lost, fields = 1, Fields(layout)
     for start in islice(_INNER_RECORD.finditer(element), _TRIED):
-        with suppress(ValueError, RecursionError):
-            value, _ = _DECODER.raw_decode(element, start.end())
-            lost += isinstance(value, dict) and fields.has_text(value)
+        value, _ = first_value(element, start.end())
+        lost += isinstance(value, dict) and fields.has_text(value)
     what = unfit.detail.partition(" (")[0]  # without advice for lines
     return unfit if lost == 1 else UnfitError(CORRUPT, f"{what}: {lost:,} elements are lost")
 
@@ -375,4 +246,4 @@ def _cut_array(chunks: Iterable[str]) -> Iterator[tuple[str, str]]:
 JSON_LINES = JsonLines()
 JSON_ARRAY = JsonArray()
 JSON_OBJECT = JsonObject()
-FORMATS = [JSON_LINES, Json()]
+FORMATS = [JSON_LINES]

@@ -11,9 +11,6 @@ from simsql.documents.records import Record, read_each
 class Lines(Format):
     """Lines without their line ends, also blank ones. A subclass says what is in them."""
 
-    endings: tuple[str, ...] = ()
-    is_records = True
-
     def parser(self, layout: Layout) -> Callable[..., Record | None]:  # noqa: ARG002
         """Return what returns the record in a line, None for a line without one, or raises UnfitError.
 

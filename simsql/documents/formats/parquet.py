@@ -36,7 +36,6 @@ class Parquet(Format):
     """
 
     endings = (".parquet",)
-    is_records = True
     is_stream = False
 
     def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:

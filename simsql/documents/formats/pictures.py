@@ -5,7 +5,7 @@ import re
 import stat
 import warnings
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simsql.documents.decoding import Stream, UnfitError, read_document
 from simsql.documents.document import Document, Found, Layout, Skip, printable
-from simsql.documents.formats import ChangedError, Format, Target
+from simsql.documents.formats import Format
 from simsql.documents.kinds import find_kind
 from simsql.errors import missing_package
 from simsql.fingerprint import (
@@ -43,7 +43,6 @@ _SHOWN = 200  # pixels of the longer side of a picture in a report
 class Picture(Format):
     """Pictures, which are recognised by content. They are read alone, and their names may have any ending."""
 
-    endings = ()
     is_records = False
 
     def suits(self, ending: str, layout: Layout) -> bool:  # noqa: ARG002
@@ -62,10 +61,6 @@ class Picture(Format):
             yield Skip(place, unfit.reason, detail)
             text = spell_unseen(data)
         yield Document(found.name, text, place, path=found.path, status=found.status)
-
-    def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:  # noqa: ARG002
-        """Raise ChangedError: the file had records when it was read."""
-        raise ChangedError
 
 
 def show_picture(path: Path, text: str) -> str | None:
