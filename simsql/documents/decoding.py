@@ -271,7 +271,7 @@ class RecordBytes:
         self.has_end = True
         """Whether the last line of `lines` has a line end."""
 
-    def decode(self, line: bytes) -> str:
+    def decode(self, line: bytes | bytearray) -> str:
         """Return a line of `file` as text, with `UNDECODABLE` in place of invalid bytes."""
         return line.decode(*self._decoding)
 

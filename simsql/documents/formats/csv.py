@@ -35,6 +35,8 @@ _PIECE = 1 << 16  # bytes of a line that are read at once
 _LINE_ENDS = (b"\n", b"\r")
 _OPEN = "a quote is never closed"
 
+_Lines = Iterator[bytes | bytearray]
+
 
 class Dialect(NamedTuple):
     """How the fields of a table are separated, and how quotes are written inside them."""
@@ -132,7 +134,7 @@ class Table(Format):
         target = data.copy_to(target)
         row = bytearray()
 
-        def take(lines: Iterator[bytes]) -> Iterator[bytes]:
+        def take(lines: _Lines) -> _Lines:
             for line in lines:
                 row.extend(line)
                 if len(row) > layout.max_document + 2:  # with its end; no document, so it stays
@@ -159,7 +161,7 @@ class Rows:
         data: RecordBytes,
         dialect: Dialect,
         limit: int,
-        take: Callable[[Iterator[bytes]], Iterator[bytes]] = iter,
+        take: Callable[[_Lines], _Lines] = iter,
     ) -> None:
         # One limit for the whole process, 128 KB unless raised: documents are longer than that.
         csv.field_size_limit(sys.maxsize)
@@ -222,7 +224,7 @@ class Rows:
             self._has_end = line.endswith(_LINE_ENDS)
             self._left -= len(line)
             # The end of a line does not count where the row ends with it.
-            if self._left < 0 and self._left < len(line.rstrip(b"\r\n")) - len(line):
+            if self._left < 0 and self._left < len((end := line[-2:]).rstrip(b"\r\n")) - len(end):
                 # A row that did not end with the line before goes on within quotes.
                 state = self._pass_over(line, IN_QUOTES if before < self._limit else BEFORE_FIELD)
                 raise self._end_of_long_row(state)
@@ -239,7 +241,7 @@ class Rows:
     def _of_lines(self) -> str:
         return f" (lines {self._first:,} to {self._number:,})" if self._first < self._number else ""
 
-    def _pass_over(self, line: bytes, state: int) -> int:
+    def _pass_over(self, line: bytes | bytearray, state: int) -> int:
         """Skip to the end of a row, given the beginning of a line and the state there. Return that at the end."""
         while line:
             # Maybe a part of a line, which ends within a character: what tells the state is ASCII.
@@ -252,20 +254,24 @@ class Rows:
         return state
 
 
-def _iter_lines(data: RecordBytes, limit: int) -> Iterator[bytes]:
-    """Yield lines with their ends, which the csv module tells from others. Longer ones come in pieces."""
-    rest = bytearray()
+def _iter_lines(data: RecordBytes, limit: int) -> _Lines:
+    """Yield lines with their ends, which the csv module tells from others. A longer one comes in pieces."""
+    line = bytearray()
+    is_long = False
     while piece := data.file.read1(_PIECE):
-        rest += piece
-        if b"\n" in piece or b"\r" in piece or len(rest) > limit:
-            *lines, last = bytes(rest).splitlines(keepends=True)
-            yield from lines
-            rest = bytearray(last)
-            # What follows a carriage return may belong to it.
-            if last.endswith(b"\n") or (len(last) > limit and not last.endswith(b"\r")):
-                yield last
-                rest.clear()
-    yield from bytes(rest).splitlines(keepends=True)
+        # What follows a carriage return may belong to it.
+        if piece.endswith(b"\r") and data.file.peek(1).startswith(b"\n"):
+            piece += data.file.read(1)
+        for part in piece.splitlines(keepends=True):
+            has_end = part.endswith(_LINE_ENDS)
+            if line or not (has_end or is_long):
+                line += part
+            if has_end or is_long or len(line) > limit:
+                is_long = not has_end
+                yield line or part
+                line = bytearray()
+    if line:
+        yield line
 
 
 # The states of a row: before a field, in an unquoted field, in a quoted field, behind a quote that ends the field
@@ -279,7 +285,9 @@ def pass_over_fields(line: str, dialect: Dialect, state: int) -> int:
         return _WITHOUT_QUOTES
     delimiter = re.escape(dialect.delimiter)
     escape = r"\\" if dialect.quoting == "backslash" else ""
-    for match in re.finditer(f'{escape and escape + ".?|"}"|{delimiter}|[^"{delimiter}{escape}\r\n]+', line):
+    for match in re.finditer(
+        f'{escape and escape + ".?|"}"|{delimiter}|[^"{delimiter}{escape}\r\n]{{1,{_PIECE}}}', line
+    ):
         part = match[0]
         if state == IN_QUOTES:
             state = _BEHIND_QUOTE if part == '"' else IN_QUOTES
