@@ -20,8 +20,9 @@ from simsql.database.search_index import SearchIndex, compared_texts
 from simsql.database.sources import TextColumns
 from simsql.dedup.sinks.table import TableSink
 from simsql.dedup.sources.rows import RowSource
-from simsql.dedup.sources.table import TableOptions, main_text
+from simsql.dedup.sources.table import TableOptions
 from simsql.dedup.table_job import dedup_table
+from simsql.documents import main_content
 from simsql.errors import UsageError
 from simsql.fingerprint import FOLDING_RECIPE
 from simsql.processes import usable_cores
@@ -78,7 +79,7 @@ def dedup_table_command(
         if not options.texts:
             options = replaced(options, texts=_texts_of_index(engine, table))
         if html is Html.MAIN:
-            options = replaced(options, texts=dict.fromkeys(options.texts, main_text))
+            options = replaced(options, texts=dict.fromkeys(options.texts, main_content))
         source, sink, explanation = dedup_table(engine, options, stages)
     if explanation:
         print_explained_pair(None, explanation)

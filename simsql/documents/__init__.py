@@ -6,6 +6,7 @@ from simsql.documents.files import VISIBLE, Selection
 from simsql.documents.output import STDOUT, Outputs, abandon, open_output
 from simsql.documents.output_formats import DELIMITERS, format_rows
 from simsql.documents.readers import DocumentReader, read_single_text
+from simsql.documents.records import main_content
 from simsql.documents.reports import NO_WORDS, Report, SkipCount, Stages, name_paths
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "UnfitError",
     "abandon",
     "format_rows",
+    "main_content",
     "name_paths",
     "open_output",
     "printable",

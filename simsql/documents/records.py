@@ -39,7 +39,7 @@ def read_each(
                 raise item
             record = parse(item)
             if record and layout.main_content:
-                record = (record[0], main_content(record[1]), *record[2:])
+                record = (record[0], check_filled(main_content(record[1])), *record[2:])
         except UnfitError as unfit:
             if unfit.reason == CORRUPT:
                 yield Skip(shown, CORRUPT, f"{unit} {number:,}: {unfit.detail}")
@@ -56,19 +56,17 @@ def read_each(
 
 
 def main_content(page: str | bytes) -> str:
-    """Return the title, the headings and the main content of a page. Raise UnfitError without one."""
+    """Return the title, the headings and the main content of a page, empty without one."""
     from simsql.fingerprint import html_parts  # noqa: PLC0415 - it takes longer to import than a short run
 
-    parts = html_parts(page)
-    if not parts:
-        raise UnfitError("empty", "the page has no text")
-    return "\n".join(text for text, _ in parts)
+    return "\n".join(text for text, _ in html_parts(page))
 
 
-def check_filled(text: str) -> None:
-    """Raise UnfitError for a text of white space."""
+def check_filled(text: str) -> str:
+    """Return a text. Raise UnfitError for one of white space."""
     if not text or text.isspace():
         raise UnfitError("empty", "the text is empty" if not text else "the text is only white space")
+    return text
 
 
 def spell_fingerprint(value: Any, layout: Layout) -> str:

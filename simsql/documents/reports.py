@@ -51,8 +51,9 @@ class SkipCount:
         """The number of documents of each file of records that has any."""
         self.guesses: Counter[str] = Counter()
         """The number of files that were decoded by a guess, by encoding."""
-        self._lacking: set[str] | None = None
-        """The text fields that no document has; None without a document."""
+        self._documents = 0
+        self._lacks: Counter[str] = Counter()
+        """The number of documents that do not have a field, by field."""
         self._broken: Counter[str] = Counter()
         """The number of records of each file that are no records."""
         self._named = named
@@ -76,8 +77,9 @@ class SkipCount:
             if isinstance(item, Skip):
                 self.add(item)
                 continue
-            if self._lacking or self._lacking is None:
-                self._lacking = {*item.lacks} if self._lacking is None else self._lacking.intersection(item.lacks)
+            self._documents += 1
+            if item.lacks:
+                self._lacks.update({*item.lacks})
             if item.guess:
                 self.guesses[item.guess] += 1
             if item.line is not None:
@@ -91,8 +93,8 @@ class SkipCount:
         """Count what another one has counted."""
         self.read.update(later.read)
         self._broken.update(later._broken)
-        if later._lacking is not None:
-            self._lacking = later._lacking if self._lacking is None else self._lacking & later._lacking
+        self._documents += later._documents
+        self._lacks.update(later._lacks)
         left = {reason: _EXAMPLES - self.by_reason[reason] for reason in later.by_reason}
         for skip in later.examples:
             if left[skip.reason] > 0:
@@ -114,8 +116,8 @@ class SkipCount:
 
     def check_fields(self) -> None:
         """Raise UsageError if the user names a field that no document has."""
-        if self._lacking:
-            raise UsageError(f"no record has a field {min(self._lacking)!r}: check --text-field and --id-field")
+        if missing := [name for name, count in self._lacks.items() if count == self._documents]:
+            raise UsageError(f"no record has a field {min(missing)!r}: check --text-field and --id-field")
 
     def check_read(self, what: str = "the results are incomplete") -> None:
         """Raise SimsqlError if a file of records, or one that the user named, was not read, or not all of it.
@@ -127,16 +129,13 @@ class SkipCount:
         self.check_fields()
         missed = []
         for name, skip in self._files.items():
-            if name in (self._named or ()):
-                is_missed = name not in self.read or skip.line is None
-            elif skip.reason in WRONG_SHAPE:
-                # Beside texts alone, what only looks like records may be settings.
-                are_records = self.read or format_of_name(Path(name)).is_records
-                is_missed = name not in self.read and bool(are_records)
-            elif skip.line is not None and name in self.read:
-                is_missed = False
-            else:
-                is_missed = not self.read or skip.reason not in _OTHER_DATA
+            is_missed = name not in self.read or skip.line is None
+            if is_missed and name not in (self._named or ()):
+                if skip.reason in WRONG_SHAPE:
+                    # Beside texts alone, what only looks like records may be settings.
+                    is_missed = bool(self.read or format_of_name(Path(name)).is_records)
+                else:
+                    is_missed = not self.read or skip.reason not in _OTHER_DATA
             if is_missed or self._broken[name] >= max(self.read[name], 2):
                 missed.append(name)
         if missed:

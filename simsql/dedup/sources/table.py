@@ -444,13 +444,6 @@ class SourceTable:
         self._parts["where"] = given
 
 
-def main_text(page: str) -> str:
-    """Return the text of a value that is a web page: its title, headings and main content."""
-    from simsql.fingerprint import html_parts  # noqa: PLC0415 - it takes longer to import than a short run
-
-    return "\n".join(text for text, _ in html_parts(page))
-
-
 def _decode(value: str | bytes | None, errors: str) -> str | None:
     return value.decode("utf-8", errors) if isinstance(value, bytes) else value
 

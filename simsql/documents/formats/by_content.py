@@ -35,8 +35,7 @@ class Text(OneText):
 
     def text(self, stream: Stream, found: Found, layout: Layout) -> str:  # noqa: ARG002
         """Return all of a file. Raise UnfitError if it looks like records."""
-        text = decode_text(stream, layout.encoding, layout.max_document)
-        check_filled(text)
+        text = check_filled(decode_text(stream, layout.encoding, layout.max_document))
         if not layout.format and not layout.lines and (format_ := _looks_like(text[:_SEEN], layout)):
             raise _records(f"it looks like {format_.upper()}", f"read it with --input-format {format_}")
         return text

@@ -3,7 +3,7 @@
 from simsql.documents.decoding import DETECT, Stream, check_start, read_document
 from simsql.documents.document import Found, Layout
 from simsql.documents.formats import OneText
-from simsql.documents.records import main_content
+from simsql.documents.records import check_filled, main_content
 
 
 class Html(OneText):
@@ -20,7 +20,8 @@ class Html(OneText):
         # Any bytes will do, and whatever is not guessed is read as browsers do.
         encoding = check_start(stream, DETECT if layout.encoding == DETECT else "latin-1", is_records=True)
         data = bytes(read_document(stream, layout.max_document))
-        return main_content(data.decode(encoding, "replace") if stream.guess not in ("", "utf-8") else data)
+        page = data.decode(encoding, "replace") if stream.guess not in ("", "utf-8") else data
+        return check_filled(main_content(page))
 
 
 FORMATS = [Html()]
