@@ -57,8 +57,12 @@ $$;
 -- Keeps the default index of a table the same until the end of the transaction. Claims in two indexes take
 -- different locks, so set_default_index waits for the claims in one before others begin in the other.
 CREATE OR REPLACE FUNCTION simsql._hold_default(table_name regclass) RETURNS void
-LANGUAGE sql VOLATILE
-RETURN pg_advisory_xact_lock_shared(hashtextextended('simsql.default', table_name::oid::bigint));
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended('simsql.default', table_name::oid::bigint));
+END
+$$;
 
 -- The index in which a claim will be, for a caller who makes the fingerprint for it.
 CREATE OR REPLACE FUNCTION simsql._claimed_index(table_name regclass, column_name text)
@@ -85,10 +89,10 @@ $$;
 CREATE OR REPLACE VIEW simsql._claim_keys WITH (security_barrier) AS
 SELECT r.id AS index_id,
        CASE WHEN pg_catalog.pg_advisory_xact_lock_shared(simsql._loader_lock(r.table_id)) IS NOT NULL
-            THEN pg_catalog.sha256(s.secret || pg_catalog.int4send(pg_catalog.hashtext(pg_catalog.current_database()::pg_catalog.text))
-                                   || pg_catalog.int4send(r.id)) END AS key,
+            THEN pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid) || pg_catalog.int4send(r.id)) END AS key,
        r.table_id, r.column_name, r.distance, r.scope_columns, r.is_default
   FROM simsql.registry AS r
+  JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
  CROSS JOIN simsql._claim_secret AS s
  -- The companion trigger has the numbers of the fingerprint column and of up to four scope columns, as the policy of
  -- key tables uses them: another column may take over a name. Without key tables there is no such trigger, and the
@@ -186,6 +190,7 @@ DECLARE
     earlier bigint[];
     inserted simsql.match;
     at bigint;
+    is_kept boolean;
 BEGIN
     -- The search below is a statement of its own. Its snapshot is taken after the locks, because this
     -- function is VOLATILE and the transaction is READ COMMITTED. An older snapshot would not show the rows
@@ -194,7 +199,7 @@ BEGIN
         PERFORM simsql._check_read_committed('claim');
     END IF;
     IF column_name IS NULL THEN
-        is_taken := simsql._hold_default(table_name) IS NOT NULL;  -- faster than PERFORM
+        PERFORM simsql._hold_default(table_name);
     END IF;
     LOOP
         BEGIN
@@ -242,10 +247,10 @@ BEGIN
           FROM simsql.near(table_name, claim.fingerprint, asked, indexed_column, scope) AS n LIMIT 1;
         -- It has locked the table: from here on nobody can drop the index or change the type of a scope column. If that
         -- happened before, other claims take different locks.
-        PERFORM FROM simsql.registry AS r
-          WHERE r.id = index_id AND r.table_id = claim.table_name AND r.column_name = indexed_column
-            AND (scope_hash = 0 OR simsql._scope_hash(r, claim.scope) = scope_hash);
-        EXIT WHEN FOUND;
+        EXIT WHEN EXISTS (
+            SELECT FROM simsql.registry AS r
+             WHERE r.id = index_id AND r.table_id = claim.table_name AND r.column_name = indexed_column
+               AND (scope_hash = 0 OR simsql._scope_hash(r, claim.scope) = scope_hash));
     END LOOP;
     -- What the caller's own statement inserts gets its keys at the end of that statement. So this looks in the table
     -- for the fingerprints that it has claimed. One without a row may be inserted later, after all claims.
@@ -281,7 +286,7 @@ BEGIN
     ELSIF fingerprint IS NOT NULL THEN
         at := 1000000 * extract(epoch FROM clock_timestamp());
         claimed := claimed || simsql._claimed(salted, at, fingerprint);
-        is_taken := set_config('simsql.claimed', claimed::text, true) IS NOT NULL;
+        is_kept := set_config('simsql.claimed', claimed::text, true) IS NOT NULL;  -- faster than PERFORM
     END IF;
 END
 $$;

@@ -119,7 +119,7 @@ BEGIN
                                     array_to_string(columns, ', '),
                                     simsql._call('set_default_index', ARRAY[table_name::text, columns[1]]));
     END;
-    IF NOT simsql._is_complete(index)
+    IF NOT simsql._is_complete(index.id, index.stamp_id)
        OR to_regprocedure('simsql.search_' || index.id || CASE index.scope_columns WHEN '{}' THEN '(bigint,integer)'
                           ELSE '(bigint,integer,jsonb)' END) IS NULL
     THEN

@@ -77,7 +77,7 @@ BEGIN
                       ELSE 'object_not_in_prerequisite_state' END;
     END IF;
     -- A restore, pg_upgrade or VACUUM FULL of the catalogue has changed its marks.
-    IF NOT simsql._is_complete(index) AND has_table_privilege('simsql.registry', 'UPDATE') THEN
+    IF NOT simsql._is_complete(index.id, index.stamp_id) AND has_table_privilege('simsql.registry', 'UPDATE') THEN
         PERFORM simsql._stamp(index.id);
     END IF;
     SELECT a.* INTO advice FROM simsql._storage_advice(index) AS a;

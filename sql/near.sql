@@ -28,33 +28,29 @@ BEGIN
 END
 $$;
 
--- near, near_rows and similar_candidates differ in what they are given, and in the function of the index that they call.
--- That of the first 32 ids is called by static statements, which are planned once per session. Parsing and planning a
--- dynamic one takes a fifth of the time that a client waits for near.
+-- near and similar_candidates differ in what they are given, and in the function of the index that they call. That of the
+-- first 32 ids is called by static statements, which are planned once per session. Parsing and planning a dynamic one
+-- takes a fifth of the time that a client waits for near.
 DO $do$
 DECLARE
     with_cost constant text := 'SELECT s.fingerprint, s.distance, (' || simsql._cost(
         '{"x": "(s.fingerprint # similar_candidates.fingerprint)", "plane_1": "planes[1]", "plane_2": "planes[2]",
           "plane_4": "planes[3]", "plane_8": "planes[4]"}')
         || ')::integer FROM simsql.';
-    distance constant text := $sql$    asked := coalesce(distance, index.distance);
-    IF NOT asked BETWEEN 0 AND 64 THEN
-        PERFORM simsql._distance(asked, NULL);
-    END IF;$sql$;
-    again constant text := $sql$
-        RETURN QUERY
-        SELECT n.* FROM simsql._again(table_name, format(%L, table_name::oid, %s, column_name, scope)) AS n (%s);$sql$;
     parts jsonb;
     calls text[];
     span integer;
 BEGIN
     FOREACH parts IN ARRAY ARRAY[
         jsonb_build_object(
-            'name', 'near', 'parameters', 'table_name regclass, fingerprint bigint, distance integer DEFAULT NULL',
-            'table', 'near.table_name', 'result', 'SETOF simsql.match', 'rows', 10, 'prepare', distance,
-            'variables', NULL, 'missing', NULL,
-            'again', format(again, 'near(%L, %L, %L, %L, %L)', 'fingerprint, distance', 'fingerprint bigint, distance integer'),
-            'any_call', 'SELECT s.fingerprint, s.distance FROM simsql._search(index.id, fingerprint, asked, scope) AS s',
+            'name', 'near', 'parameters', 'fingerprint bigint, distance integer DEFAULT NULL',
+            'given', 'fingerprint, distance', 'again', 'near(%L, %L, %L, %L, %L)', 'result', 'SETOF simsql.match',
+            'columns', 'fingerprint bigint, distance integer', 'rows', 10, 'variables', NULL,
+            'prepare', $sql$    asked := coalesce(distance, asked);
+    IF NOT asked BETWEEN 0 AND 64 THEN
+        PERFORM simsql._distance(asked, NULL);
+    END IF;$sql$,
+            'any_call', 'SELECT s.fingerprint, s.distance FROM simsql._search(index_id, fingerprint, asked, scope) AS s',
             'calls', $sql$
         IF scope IS NULL THEN
             RETURN QUERY
@@ -64,50 +60,17 @@ BEGIN
             SELECT s.fingerprint, s.distance FROM simsql.search_{id}(fingerprint, asked, scope) AS s;
         END IF;$sql$),
         jsonb_build_object(
-            'name', 'near_rows',
-            'parameters', 'row_type anyelement, fingerprint bigint, distance integer DEFAULT NULL',
-            'table', 'searched', 'result', 'SETOF anyelement', 'rows', 10, 'prepare', distance,
-            'variables', $sql$
-    searched constant regclass := (SELECT y.typrelid FROM pg_type AS y WHERE y.oid = pg_typeof(row_type));
-    matching record;$sql$,
-            'missing', $sql$
-                IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = searched AND c.relkind <> 'c') THEN
-                    RAISE EXCEPTION 'simsql.near_rows: % is not the row type of a table', pg_typeof(row_type)
-                        USING ERRCODE = 'wrong_object_type', HINT = 'Pass NULL::article to search the table article.';
-                END IF;$sql$,
-            'again', $sql$
-        BEGIN
-            -- Planning the next statement needs the table, so it must not be what waits.
-            PERFORM simsql._wait_for(searched);
-            RETURN QUERY
-            SELECT n.* FROM simsql._near_rows_again(row_type, fingerprint, distance, column_name, scope) AS n;
-        EXCEPTION
-            -- The table was dropped, or a column has changed.
-            WHEN internal_error OR undefined_table OR undefined_object OR datatype_mismatch THEN
-                PERFORM simsql._check_now(index.id, searched);
-                PERFORM simsql._refuse_changed(searched, sqlerrm);
-        END;$sql$,
-            'any_call', $sql$EXECUTE format('SELECT r.* FROM simsql.rows_%s($1, $2, $3, $4) AS r', index.id)
-                           USING row_type, fingerprint, asked, scope$sql$,
-            -- A planned r.* would have the columns of then.
-            'calls', $sql$
-        FOR matching IN SELECT CASE WHEN true THEN r.* END AS one
-                          FROM simsql.rows_{id}(row_type, fingerprint, asked, scope) AS r LOOP
-            RETURN NEXT matching.one;
-        END LOOP;$sql$),
-        jsonb_build_object(
-            'name', 'similar_candidates', 'parameters', 'table_name regclass, query jsonb',
-            'table', 'similar_candidates.table_name',
-            'result', 'TABLE (fingerprint bigint, distance integer, cost integer)', 'rows', 20,
-            'again', format(again, 'similar_candidates(%L, %L, %L, %L)', 'query',
-                            'fingerprint bigint, distance integer, cost integer'),
-            'variables', E'\n    planes bigint[];', 'missing', NULL,
+            'name', 'similar_candidates', 'parameters', 'query jsonb',
+            'given', 'query', 'again', 'similar_candidates(%L, %L, %L, %L)',
+            'result', 'TABLE (fingerprint bigint, distance integer, cost integer)',
+            'columns', 'fingerprint bigint, distance integer, cost integer', 'rows', 20,
+            'variables', E'\n    planes bigint[];',
             'prepare', $sql$    IF query IS NULL THEN
         RETURN;
     END IF;
     SELECT q.query, q.fingerprint, q.distance, q.planes INTO query, fingerprint, asked, planes
-      FROM simsql._read_query(index.id, query) AS q;$sql$,
-            'any_call', with_cost || '_search_similar(index.id, fingerprint, asked, scope, query) AS s ORDER BY 3, 2, 1',
+      FROM simsql._read_query(index_id, query) AS q;$sql$,
+            'any_call', with_cost || '_search_similar(index_id, fingerprint, asked, scope, query) AS s ORDER BY 3, 2, 1',
             'calls', E'\n        RETURN QUERY ' || with_cost
                      || 'similar_{id}(fingerprint, asked, scope, query) AS s ORDER BY 3, 2, 1;')]
     LOOP
@@ -116,80 +79,87 @@ BEGIN
         span := 1;
         -- A binary search for the id.
         WHILE cardinality(calls) > 1 LOOP
-            calls := ARRAY(SELECT format(E'\n        IF index.id <= %s THEN%s\n        ELSE%s\n        END IF;',
+            calls := ARRAY(SELECT format(E'\n        IF index_id <= %s THEN%s\n        ELSE%s\n        END IF;',
                                          (n - 1) * span + span, calls[n], calls[n + 1])
                              FROM generate_series(1, cardinality(calls), 2) AS n ORDER BY n);
             span := span * 2;
         END LOOP;
         EXECUTE simsql._render($create$
 CREATE OR REPLACE FUNCTION simsql.{name}(
-    {parameters}, column_name text DEFAULT NULL, scope jsonb DEFAULT NULL)
+    table_name regclass, {parameters}, column_name text DEFAULT NULL, scope jsonb DEFAULT NULL)
 RETURNS {result}
 LANGUAGE plpgsql STABLE ROWS {rows}
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    index record;
+    index_id integer;
+    indexed_table text;
+    indexed_column text;
+    scope_columns text[];
+    stamp_id uuid;
+    file oid;
     asked integer;{variables}
     fits boolean;
-    must_wait boolean;
+    must_wait boolean := false;
     is_current constant boolean := simsql._is_current();
 BEGIN
     BEGIN
-        SELECT r.id, r.table_name, r.column_name, r.distance, r.scope_columns, r AS entry,
-               (SELECT c.relfilenode FROM pg_class AS c WHERE c.oid = r.table_id AND NOT c.relhassubclass) AS file
-          INTO STRICT index
+        SELECT r.id, r.table_name, r.column_name, r.distance, r.scope_columns, r.stamp_id,
+               (SELECT c.relfilenode FROM pg_class AS c WHERE c.oid = r.table_id AND NOT c.relhassubclass)
+          INTO STRICT index_id, indexed_table, indexed_column, asked, scope_columns, stamp_id, file
           FROM simsql.registry AS r
-         WHERE r.table_id = {table}
+         WHERE r.table_id = {name}.table_name
            AND simsql._is_meant(r.column_name, r.is_default, {name}.column_name);
-        must_wait := simsql._lock_at_once(index.table_name) IS NULL;  -- faster than PERFORM
+        PERFORM simsql._lock_at_once(indexed_table);
     EXCEPTION
-        WHEN no_data_found OR too_many_rows THEN{missing}
-            PERFORM simsql._index({table}, column_name);
+        WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index(table_name, column_name);
         WHEN lock_not_available OR insufficient_privilege THEN
-            must_wait := NOT simsql._locks_at_once({table});
+            must_wait := NOT simsql._locks_at_once(table_name);
         WHEN undefined_table OR invalid_schema_name THEN
-            IF index IS NULL THEN
+            IF index_id IS NULL THEN
                 PERFORM simsql._refuse_worker({'name'});
             END IF;
-            PERFORM simsql._index({table}, index.column_name);  -- the table was dropped or renamed
+            PERFORM simsql._index(table_name, indexed_column);  -- the table was dropped or renamed
     END;
-    IF must_wait OR (index.file = pg_relation_filenode({table})) IS NOT TRUE
-                    AND simsql._takes_snapshots() AND simsql._is_rewritten({table})
-    THEN{again}
+    IF must_wait OR (file = pg_relation_filenode(table_name)) IS NOT TRUE
+                    AND simsql._takes_snapshots() AND simsql._is_rewritten(table_name)
+    THEN
+        RETURN QUERY
+        SELECT n.* FROM simsql._again(table_name, format({'again'}, table_name::oid, {given}, column_name, scope))
+                            AS n ({columns});
         RETURN;
     END IF;
-    IF scope IS NOT NULL OR index.scope_columns <> '{}' THEN
-        fits := jsonb_typeof(scope) = 'object' AND scope - index.scope_columns = '{}' AND index.scope_columns <> '{}';
-        FOR place IN 1 .. cardinality(index.scope_columns) LOOP
-            fits := fits AND jsonb_typeof(scope -> index.scope_columns[place]) IN ('string', 'number', 'boolean');
+    IF scope IS NOT NULL OR scope_columns <> '{}' THEN
+        fits := jsonb_typeof(scope) = 'object' AND scope - scope_columns = '{}' AND scope_columns <> '{}';
+        FOR place IN 1 .. cardinality(scope_columns) LOOP
+            fits := fits AND jsonb_typeof(scope -> scope_columns[place]) IN ('string', 'number', 'boolean');
         END LOOP;
         IF fits IS NOT TRUE THEN
-            PERFORM simsql._index_in_scope({table}, column_name, scope);
+            PERFORM simsql._index_in_scope(table_name, column_name, scope);
         END IF;
     END IF;
 {prepare}
     -- Citus would set a savepoint on each worker for the block below. There, faults are looked for before.
     IF current_setting('citus.version', true) IS NOT NULL THEN
-        PERFORM simsql._index({table}, index.column_name);
+        PERFORM simsql._index(table_name, indexed_column);
         RETURN QUERY {any_call};
     ELSE
         BEGIN
-            IF index.id > 32 THEN
+            IF index_id > 32 THEN
                 RETURN QUERY {any_call};
             ELSE{calls}
             END IF;
         EXCEPTION
             WHEN OTHERS THEN
-                PERFORM simsql._check_now(index.id, {table});
+                PERFORM simsql._check_now(index_id, table_name);
                 IF sqlstate IN ('42P01', '42883') THEN  -- a table or a function is missing
-                    PERFORM simsql._refuse_changed({table}, sqlerrm);
+                    PERFORM simsql._refuse_changed(table_name, sqlerrm);
                 END IF;
                 RAISE;
         END;
     END IF;
-    IF NOT simsql._is_complete(index.entry) OR NOT simsql._takes_snapshots() THEN
-        PERFORM simsql._check_searched(index.entry);
+    IF NOT simsql._is_complete(index_id, stamp_id) OR NOT simsql._takes_snapshots() THEN
+        PERFORM simsql._check_searched(index_id, table_name, stamp_id);
     END IF;
 END
 $$
@@ -205,7 +175,7 @@ COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
 
 -- The statement that returns the rows with the fingerprints $1, nearest to $2 first; `list` is the select
 -- list, in which the table is called t. With a column of sketches, a row also needs a sketch within $4 bits
--- of $3, or none.
+-- of $3, or none. near_rows needs the statement at each call, so it is put together without _render.
 CREATE OR REPLACE FUNCTION simsql._rows_statement(
     index simsql.registry, scope jsonb, list text, sketch_column text DEFAULT NULL)
 RETURNS text
@@ -225,7 +195,54 @@ BEGIN
 END
 $$;
 
--- near_rows with a snapshot that is later than the lock.
+CREATE OR REPLACE FUNCTION simsql.near_rows(
+    row_type anyelement, fingerprint bigint, distance integer DEFAULT NULL, column_name text DEFAULT NULL,
+    scope jsonb DEFAULT NULL)
+RETURNS SETOF anyelement
+LANGUAGE plpgsql STABLE ROWS 10
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    is_coordinator constant boolean := simsql._is_coordinator('near_rows');
+    searched constant regclass := (
+        SELECT c.oid FROM pg_type AS y JOIN pg_class AS c ON c.oid = y.typrelid
+         WHERE y.oid = pg_typeof(row_type) AND c.relkind <> 'c');
+    found_fingerprints bigint[];
+    index record;
+BEGIN
+    IF searched IS NULL THEN
+        RAISE EXCEPTION 'simsql.near_rows: % is not the row type of a table', pg_typeof(row_type)
+            USING ERRCODE = 'wrong_object_type', HINT = 'Pass NULL::article to search the table article.';
+    END IF;
+    IF NOT simsql._sees_rows(searched) THEN
+        BEGIN
+            -- Planning the next statement needs the table, so it must not be what waits.
+            PERFORM simsql._wait_for(searched);
+            RETURN QUERY
+            SELECT n.* FROM simsql._near_rows_again(row_type, fingerprint, distance, column_name, scope) AS n;
+        EXCEPTION
+            -- The table was dropped, or a column has changed.
+            WHEN internal_error OR undefined_table OR undefined_object OR datatype_mismatch THEN
+                PERFORM simsql._check_now(r.id, searched)
+                   FROM simsql.registry AS r
+                  WHERE r.table_id = searched
+                    AND simsql._is_meant(r.column_name, r.is_default, near_rows.column_name);
+                PERFORM simsql._refuse_changed(searched, sqlerrm);
+        END;
+        RETURN;
+    END IF;
+    -- Before the rows: Citus would send a search function to a shard.
+    found_fingerprints := ARRAY(
+        SELECT n.fingerprint
+          FROM simsql.near(searched, near_rows.fingerprint, distance, column_name, scope) AS n);
+    index := (SELECT r FROM simsql.registry AS r
+               WHERE r.table_id = searched
+                 AND simsql._is_meant(r.column_name, r.is_default, near_rows.column_name));
+    RETURN QUERY EXECUTE simsql._rows_statement(index, scope, 't.*') USING found_fingerprints, fingerprint;
+END
+$$;
+
+-- The same with a snapshot that is later than the lock.
 CREATE OR REPLACE FUNCTION simsql._near_rows_again(
     row_type anyelement, fingerprint bigint, distance integer, column_name text, scope jsonb)
 RETURNS SETOF anyelement

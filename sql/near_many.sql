@@ -138,7 +138,7 @@ BEGIN
             PERFORM simsql._check_now(index.id, table_name);
             PERFORM simsql._refuse_changed(table_name, sqlerrm);
     END;
-    PERFORM simsql._check_searched(index);
+    PERFORM simsql._check_searched(index.id, table_name, index.stamp_id);
 END
 $$;
 

@@ -91,7 +91,7 @@ BEGIN
     RETURN QUERY EXECUTE format(
         'SELECT DISTINCT ARRAY[%s], (%s)::integer%s AND (%s) AND %2$s <= $2 ORDER BY 2, 1',
         list, bits, rows_of_table, array_to_string(conditions, ' OR ')) USING words, distance;
-    PERFORM simsql._check_searched(i) FROM unnest(indexes) AS i;
+    PERFORM simsql._check_searched(i.id, near_wide.table_name, i.stamp_id) FROM unnest(indexes) AS i;
 END
 $$;
 

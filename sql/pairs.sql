@@ -9,7 +9,7 @@ DECLARE
 BEGIN
     EXECUTE simsql._render(simsql._storage_reads(index) ->> 'fingerprints', '{}', simsql._parts(index, scope))
        INTO fingerprints;
-    PERFORM simsql._check_searched(index);
+    PERFORM simsql._check_searched(index.id, index.table_id, index.stamp_id);
     RETURN fingerprints;
 END
 $$;

@@ -63,18 +63,20 @@ CREATE TYPE simsql._vacuum_state AS (
 
 -- What a stamp holds: see stamp.sql. A mark is a version of a row of the catalogue: where it is, and who wrote it.
 CREATE TYPE simsql._mark AS (place tid, version xid);
-CREATE TYPE simsql._relation_mark AS (name name, file oid, has_children boolean);
+CREATE TYPE simsql._keys_mark AS (name name, file oid);
 CREATE TYPE simsql._column_mark AS (name name, type oid, generated "char");
 CREATE TYPE simsql._stamp AS (
-    ids         oid[],       -- of the key tables
-    relations   simsql._relation_mark[],  -- the key tables and the table, whose file counts only if it is unlogged
-    numbers     smallint[],  -- of the columns of the fingerprint and the scope, ...
-    columns     simsql._column_mark[],  -- ... and what they were like
-    triggers    simsql._mark[],
-    functions   oid[],       -- of the triggers, ...
-    bodies      simsql._mark[],  -- ... and the rows that hold them
-    policies    simsql._mark[],
-    expressions simsql._mark[]   -- of generated columns; null if there are none
+    file         oid,         -- of the table, if it is unlogged
+    has_children boolean,     -- as pg_class has it
+    ids          oid[],       -- of the key tables, ...
+    keys         simsql._keys_mark[],    -- ... and what they were like
+    numbers      smallint[],  -- of the columns of the fingerprint and the scope, ...
+    columns      simsql._column_mark[],  -- ... and what they were like
+    triggers     simsql._mark[],
+    functions    oid[],       -- of the triggers, ...
+    bodies       simsql._mark[],  -- ... and the rows that hold them
+    policies     simsql._mark[],
+    expressions  simsql._mark[]   -- of generated columns; null if there are none
 );
 
 -- The table is recorded twice, by OID and by name. near compares the two, so it never silently reads a table

@@ -238,7 +238,7 @@ CREATE OR REPLACE FUNCTION simsql._scan_below(probes text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN format('(%s * (%s))', (SELECT ceil(c.probe / c.scan_row / 2)::integer FROM simsql._costs() AS c), probes);
 
--- Four generated functions per index, with the design and the names as constants. They run with the caller's
+-- Three generated functions per index, with the design and the names as constants. They run with the caller's
 -- privileges: the policy of the key tables and the privileges on the user's table decide who may search.
 -- Values to compare with are computed once, in variables; within the statement, each occurrence would be
 -- compiled at every call. Candidates are collected first: most searches have none, and then no row has to be
@@ -374,27 +374,6 @@ END$body$, jsonb_build_object(
             || (SELECT jsonb_object_agg(s, simsql._search_statement(index, s, variables, directed => true))
                   FROM unnest(ARRAY['probes', 'skip', 'check']) AS s
                  WHERE reads ? s OR s = 'check' AND reads ? 'candidates'))));
-    RETURN NEXT;
-
-    -- The rows of what a search finds. Citus would send a search function within a statement to a shard.
-    SELECT jsonb_object_agg(v.name, v.name), jsonb_build_object('scope', string_agg(
-               format(E'\n    %s constant %s := %s;', v.name, v.type, replace(v.value, '$3', '$4')), '' ORDER BY v.place))
-      INTO variables, declared
-      FROM simsql._search_variables(index) AS v WHERE 'scan' = ANY (v.strategies);
-    name := 'rows_' || index.id;
-    arguments := '(anyelement, bigint, integer, jsonb)';
-    head := 'RETURNS SETOF anyelement LANGUAGE plpgsql STABLE ROWS 10';
-    settings := ARRAY['search_path=pg_catalog, pg_temp', 'plan_cache_mode=force_generic_plan', 'enable_seqscan=off'];
-    body := simsql._render($body$#variable_conflict use_variable
-DECLARE
-    found constant bigint[] := ARRAY(SELECT s.fingerprint FROM simsql.search_{id}($2, $3{scoped}) AS s);{scope}
-BEGIN
-    RETURN QUERY
-    SELECT t.* FROM {rows} AS t
-     WHERE t.{"column"} = ANY (found){scope_of_rows} AND {guard}
-     ORDER BY bit_count((t.{"column"} # $2)::bit(64)), t.{"column"};
-END$body$, declared || jsonb_build_object('scoped', CASE WHEN scoped THEN ', $4' END),
-        simsql._parts(index, NULL, variables));
     RETURN NEXT;
 END
 $$;

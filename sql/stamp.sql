@@ -9,61 +9,76 @@
 -- Names, types and files do come back. They are in the stamp so that one comparison tells that nothing has changed.
 -- If they differ, _faults looks closer.
 
--- Whether an index certainly has all keys that a search needs, which sees this entry in its snapshot: the catalogue is
--- still as its stamp says. It is VOLATILE, and so has a snapshot of its own, which is later than the locks of the search. In
--- a transaction with one snapshot, _check_snapshot knows more. It takes as long as many searches do, and most of that is
--- starting scans: so what few indexes or roles need is not in it, nor is sorting: rows come in the order of the B-trees of
--- the catalogue.
-CREATE OR REPLACE FUNCTION simsql._is_complete(index simsql.registry) RETURNS boolean
+-- Whether an index certainly has all keys that a search needs, which has seen this stamp in its snapshot: its stamp is
+-- still the same, and so is the catalogue. It is VOLATILE, and so has a snapshot of its own, which is later than the
+-- locks of the search. In a transaction with one snapshot, _check_snapshot knows more. It takes as long as many
+-- searches do, and most of that is starting the query: so what few indexes or roles need is not in it, nor is sorting: rows
+-- come in the order of the B-trees of the catalogue.
+CREATE OR REPLACE FUNCTION simsql._is_complete(index_id integer, stamp_id uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
-    stamp constant simsql._stamp := index.stamp;
-    prefix constant text := 'simsql_' || index.id || '_';
+    prefix constant text := 'simsql_' || index_id || '_';
+    table_id oid;
+    table_name text;
+    keys oid;
+    file oid;
+    is_generated boolean;
 BEGIN
-    IF (index.ready
-        AND to_regclass(index.table_name) = index.table_id
-        -- A snapshot that is older than another session's change may show two rows of a table.
-        AND stamp.relations = ARRAY(
-            SELECT (c.relname, CASE WHEN c.oid <> index.table_id OR c.relpersistence = 'u' THEN c.relfilenode END,
-                    c.relhassubclass)::simsql._relation_mark
-              FROM pg_class AS c WHERE c.oid = ANY (stamp.ids || index.table_id::oid))
-        AND stamp.columns = ARRAY(
-            SELECT (a.attname, a.atttypid, a.attgenerated)::simsql._column_mark
-              FROM pg_attribute AS a WHERE a.attrelid = index.table_id AND a.attnum = ANY (stamp.numbers)
-             ORDER BY a.attnum)  -- another B-tree has them by name
-        AND stamp.triggers = ARRAY(
-            SELECT (t.ctid, t.xmin)::simsql._mark
-              FROM pg_trigger AS t WHERE t.tgrelid = index.table_id AND starts_with(t.tgname::text, prefix))
-        AND stamp.bodies = ARRAY(
-            SELECT (p.ctid, p.xmin)::simsql._mark FROM pg_proc AS p WHERE p.oid = ANY (stamp.functions))) IS NOT TRUE
-    THEN
+    SELECT r.table_id, r.table_name, (r.stamp).ids[1], (r.stamp).file, (r.stamp).expressions IS NOT NULL
+      INTO table_id, table_name, keys, file, is_generated
+      FROM simsql.registry AS r
+     WHERE r.id = index_id AND r.stamp_id = _is_complete.stamp_id AND r.ready
+       AND (r.stamp).keys = ARRAY(
+           SELECT (c.relname, c.relfilenode)::simsql._keys_mark
+             FROM pg_class AS c WHERE c.oid = ANY ((r.stamp).ids))
+       -- A snapshot that is older than another session's change may show two rows.
+       AND (r.stamp).has_children = (SELECT bool_or(c.relhassubclass) FROM pg_class AS c WHERE c.oid = r.table_id)
+       AND (r.stamp).columns = ARRAY(
+           SELECT (a.attname, a.atttypid, a.attgenerated)::simsql._column_mark
+             FROM pg_attribute AS a WHERE a.attrelid = r.table_id AND a.attnum = ANY ((r.stamp).numbers)
+            ORDER BY a.attnum)  -- another B-tree has them by name
+       AND (r.stamp).triggers = ARRAY(
+           SELECT (t.ctid, t.xmin)::simsql._mark
+             FROM pg_trigger AS t WHERE t.tgrelid = r.table_id AND starts_with(t.tgname::text, prefix))
+       AND (r.stamp).bodies = ARRAY(
+           SELECT (p.ctid, p.xmin)::simsql._mark FROM pg_proc AS p WHERE p.oid = ANY ((r.stamp).functions));
+    IF NOT FOUND OR to_regclass(table_name) IS DISTINCT FROM table_id THEN
         RETURN false;
     END IF;
-    IF stamp.expressions IS NOT NULL OR row_security_active(stamp.ids[1]) OR current_setting('citus.version', true) IS NOT NULL
+    IF is_generated OR file IS NOT NULL OR row_security_active(keys) OR current_setting('citus.version', true) IS NOT NULL
     THEN
-        RETURN simsql._is_complete_otherwise(index);
+        RETURN simsql._is_complete_otherwise(index_id);
     END IF;
     RETURN true;
 END
 $$;
 
--- The rest: for a generated column, a role to which policies apply, and Citus.
-CREATE OR REPLACE FUNCTION simsql._is_complete_otherwise(index simsql.registry) RETURNS boolean
+-- The rest: for a generated column, an unlogged table, a role to which policies apply, and Citus.
+CREATE OR REPLACE FUNCTION simsql._is_complete_otherwise(index_id integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
-    stamp constant simsql._stamp := index.stamp;
+    is_generated boolean;
+    index simsql.registry;
 BEGIN
+    SELECT (r.stamp).expressions IS NOT NULL INTO is_generated
+      FROM simsql.registry AS r
+     WHERE r.id = index_id
+       AND ((r.stamp).file IS NULL OR (r.stamp).file = pg_relation_filenode(r.table_id))
+       AND (r.storage <> 'tables' OR (r.stamp).policies = ARRAY(
+           SELECT (p.ctid, p.xmin)::simsql._mark
+             FROM pg_policy AS p WHERE p.polrelid = ANY ((r.stamp).ids)));
+    IF NOT FOUND OR NOT is_generated AND current_setting('citus.version', true) IS NULL THEN
+        RETURN FOUND;
+    END IF;
+    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
     RETURN (index.storage <> 'tables'
-            OR stamp.policies = ARRAY(
-                SELECT (p.ctid, p.xmin)::simsql._mark FROM pg_policy AS p WHERE p.polrelid = ANY (stamp.ids))
-               AND (stamp.expressions IS NULL
-                    OR (simsql._current_stamp(index, stamp.ids)).expressions IS NOT DISTINCT FROM stamp.expressions))
-           AND (current_setting('citus.version', true) IS NULL
-                OR NOT simsql._is_distributed(index.table_id)
+            OR (simsql._current_stamp(index, (index.stamp).ids)).expressions
+               IS NOT DISTINCT FROM (index.stamp).expressions)
+           AND (NOT simsql._is_distributed(index.table_id)
                 OR NOT simsql._is_distributed_since(index) AND NOT row_security_active(index.table_id));
 END
 $$;
@@ -77,13 +92,14 @@ DECLARE
     columns constant text[] := index.column_name || index.scope_columns;
     prefix constant text := 'simsql_' || index.id || '_';
 BEGIN
+    SELECT max(CASE c.relpersistence WHEN 'u' THEN c.relfilenode END), bool_or(c.relhassubclass)
+      INTO stamp.file, stamp.has_children
+      FROM pg_class AS c WHERE c.oid = index.table_id;
     stamp.ids := ids;
-    stamp.relations := ARRAY(
-        SELECT (c.relname, CASE WHEN c.oid <> index.table_id OR c.relpersistence = 'u' THEN c.relfilenode END,
-                c.relhassubclass)::simsql._relation_mark
-          FROM pg_class AS c WHERE c.oid = ANY (ids || index.table_id::oid) ORDER BY c.oid);
     stamp.numbers := ARRAY(SELECT a.attnum FROM pg_attribute AS a
                             WHERE a.attrelid = index.table_id AND a.attname = ANY (columns) ORDER BY a.attnum);
+    stamp.keys := ARRAY(SELECT (c.relname, c.relfilenode)::simsql._keys_mark
+                          FROM pg_class AS c WHERE c.oid = ANY (ids) ORDER BY c.oid);
     stamp.columns := ARRAY(SELECT (a.attname, a.atttypid, a.attgenerated)::simsql._column_mark
                              FROM pg_attribute AS a
                             WHERE a.attrelid = index.table_id AND a.attnum = ANY (stamp.numbers)
@@ -241,7 +257,8 @@ BEGIN
             RETURN 'policies changed';
         END IF;
     END IF;
-    IF ARRAY(SELECT r.file FROM unnest(now.relations) AS r) <> ARRAY(SELECT r.file FROM unnest(stamped.relations) AS r)
+    IF (now.file IS DISTINCT FROM stamped.file
+        OR ARRAY(SELECT k.file FROM unnest(now.keys) AS k) <> ARRAY(SELECT k.file FROM unnest(stamped.keys) AS k))
        AND has_table_privilege(index.table_id, 'SELECT')
        AND simsql._emptied_tables(index) <> '{}'
     THEN
@@ -306,25 +323,29 @@ $$;
 
 -- Raises an error unless a search that has just ended has seen every key. If its stamp is no longer that of the catalogue,
 -- the index has to be sound now and in the snapshot of the search, and the snapshot has to see the keys.
-CREATE OR REPLACE FUNCTION simsql._check_searched(index simsql.registry) RETURNS void
+CREATE OR REPLACE FUNCTION simsql._check_searched(index_id integer, table_name regclass, stamp_id uuid)
+RETURNS void
 LANGUAGE plpgsql STABLE
 AS $$
+DECLARE
+    index simsql.registry;
 BEGIN
-    IF NOT simsql._is_complete(index) THEN
-        PERFORM simsql._check_now(index.id, index.table_id);
+    IF NOT simsql._is_complete(index_id, stamp_id) THEN
+        PERFORM simsql._check_now(index_id, table_name);
+        SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
         PERFORM simsql._check_sound(index);
         IF EXISTS (SELECT FROM pg_attribute AS a
                     WHERE a.attrelid = index.table_id AND a.attname = ANY (index.column_name || index.scope_columns)
                       AND simsql._column_name(a.attrelid, a.attnum) IS DISTINCT FROM a.attname)
         THEN
-            PERFORM simsql._refuse_changed(index.table_id, 'its columns were renamed');
+            PERFORM simsql._refuse_changed(table_name, 'its columns were renamed');
         END IF;
         IF index.storage = 'tables' AND simsql._emptied_tables(index) <> '{}' THEN
-            PERFORM simsql._refuse_changed(index.table_id, 'its key tables were rewritten');
+            PERFORM simsql._refuse_changed(table_name, 'its key tables were rewritten');
         END IF;
     END IF;
     IF NOT simsql._takes_snapshots() THEN
-        PERFORM simsql._check_snapshot(index.id);
+        PERFORM simsql._check_snapshot(index_id);
     END IF;
 END
 $$;

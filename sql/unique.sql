@@ -63,7 +63,7 @@ BEGIN
                                                       ELSE ' AND k.%2$I = %3$s' END, scope),
             'guard', simsql._guard(index)))
     USING age(pg_snapshot_xmin(since)::xid);
-    PERFORM simsql._check_searched(index);
+    PERFORM simsql._check_searched(index.id, table_name, index.stamp_id);
 END
 $$;
 

@@ -79,8 +79,8 @@ def _create(connection: psycopg.Connection, rows: int) -> None:
                 sql.SQL(
                     "CREATE PROCEDURE pg_temp.{}(seed bigint, calls integer, INOUT matches bigint)"
                     " LANGUAGE plpgsql AS $$ DECLARE query bigint; rows bigint; BEGIN FOR n IN 1 .. calls LOOP"
-                    " query := hashint8extended(seed + n, 0) # (1 << n % 7);"
-                    f" SELECT count(*) INTO rows FROM {called}; matches := matches + rows; COMMIT; END LOOP; END $$"
+                    " query := hashint8extended(seed + n, 0) # (1 << n % 7); SELECT count(*) INTO rows"
+                    f" FROM {called}; matches := matches + rows; COMMIT; END LOOP; END $$"
                 ).format(sql.Identifier(f"{call} {storage}"))
             )
     connection.execute("VACUUM ANALYZE")

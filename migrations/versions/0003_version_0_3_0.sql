@@ -24,12 +24,12 @@ DROP FUNCTION simsql._backfill_parts(regclass, text[], text[], boolean), simsql.
 
 -- What a stamp holds: see stamp.sql. after_upgrade.sql stamps the indexes that searches accepted.
 CREATE TYPE simsql._mark AS (place tid, version xid);
-CREATE TYPE simsql._relation_mark AS (name name, file oid, has_children boolean);
+CREATE TYPE simsql._keys_mark AS (name name, file oid);
 CREATE TYPE simsql._column_mark AS (name name, type oid, generated "char");
 CREATE TYPE simsql._stamp AS (
-    ids oid[], relations simsql._relation_mark[], numbers smallint[], columns simsql._column_mark[],
-    triggers simsql._mark[], functions oid[], bodies simsql._mark[], policies simsql._mark[],
-    expressions simsql._mark[]);
+    file oid, has_children boolean, ids oid[], keys simsql._keys_mark[], numbers smallint[],
+    columns simsql._column_mark[], triggers simsql._mark[], functions oid[], bodies simsql._mark[],
+    policies simsql._mark[], expressions simsql._mark[]);
 ALTER TABLE simsql.registry ADD COLUMN stamp simsql._stamp, ADD COLUMN stamp_id uuid, ADD COLUMN stamped_on jsonb;
 ALTER TABLE simsql.registry SET (toast_tuple_target = 8160);
 

@@ -467,7 +467,7 @@ def test_all_answers_agree(indexed, server, storage, scope, name):
         # A quick look sees everything that makes searches refuse.
         assert [fault for fault in thorough if fault[1] == "refuses"] == refusing
         assert (refusing[0][0] if refusing else None) == case.refuses
-        certain = connection.execute("SELECT simsql._is_complete(r) FROM simsql.registry AS r").fetchone()
+        certain = connection.execute("SELECT simsql._is_complete(id, stamp_id) FROM simsql.registry").fetchone()
         assert not (certain[0] and refusing) or case.refuses == "function missing"
         for one in SEARCHES:
             # That search does not call the function.
@@ -527,7 +527,9 @@ def check_repair(connection, case, name, table, scope):
         repair()
         assert connection.execute("SELECT * FROM simsql.verify()").fetchall() == []
         assert faults_of(connection, True) == []
-        assert connection.execute("SELECT simsql._is_complete(r) FROM simsql.registry AS r").fetchone() == (True,)
+        assert connection.execute("SELECT simsql._is_complete(id, stamp_id) FROM simsql.registry").fetchone() == (
+            True,
+        )
         assert state_of(connection) == "ready"
         if name != "column of the scope renamed":
             check_searches(connection, table, scope)
