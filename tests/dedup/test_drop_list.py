@@ -124,8 +124,8 @@ def test_a_kept_file_is_not_one_whose_records_are_dropped(tmp_path, monkeypatch)
     texts = [text_about(f"topic {number}") for number in range(3)]
     for number, text in enumerate(texts):
         Path(f"a{number}.txt").write_text(text)
-    # A blank line first, so that the other name is not refused as one of records.
-    Path("c.jsonl").write_text("\n" + "".join(as_line(text=text) + "\n" for text in texts))
+    # A broken line first, so that the other name is not refused as one of records.
+    Path("c.jsonl").write_text("-\n" + "".join(as_line(text=text) + "\n" for text in texts))
     Path("c_text.txt").hardlink_to("c.jsonl")
     shutil.copy("c.jsonl", "x.txt")
     found = command("dedup", ".", "--keep", "first", "--drop-list", "drop").done()

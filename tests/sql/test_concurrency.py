@@ -1,5 +1,7 @@
 """Transactions that run beside each other, stepped by hand: no snapshot ever sees a row without its keys."""
 
+import re
+
 import pytest
 from articles import count_keys, create_articles, create_index, create_table, missing_keys, near
 from internals import key_tables, stamp
@@ -26,10 +28,11 @@ def look_before_adding(connection):
     """Break the insert trigger: it leaves out keys that are already there."""
     (definition,) = connection.execute("SELECT pg_get_functiondef('simsql.add_on_insert_1'::regproc)").fetchone()
     for keys in key_tables(connection):
-        look = f"WHERE NOT EXISTS (SELECT FROM simsql.{keys.name} AS k WHERE {keys.fingerprint} = f.fp)"
-        # A single row has a statement of its own, the last one.
-        before, insert, after = definition.rpartition(f"INSERT INTO simsql.{keys.name} ")
-        definition = before + insert + after.replace(";", f" {look};", 1)
+        look = f"WHERE NOT EXISTS (SELECT FROM simsql.{keys.name} AS k WHERE {keys.fingerprint} = simsql.one.fp);"
+        # A single row has a statement of its own, and a check that it was added.
+        single = rf"(INSERT INTO simsql\.{keys.name} [^;]*?)VALUES \(([^;]*)\);\s*IF NOT FOUND.*?END IF;"
+        definition, found = re.subn(single, rf"\1SELECT \2 {look}", definition, count=1, flags=re.DOTALL)
+        assert found
     connection.execute(definition)
     stamp(connection)
 

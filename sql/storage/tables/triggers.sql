@@ -143,8 +143,7 @@ BEGIN
 <<simsql>>
 DECLARE
     one record;
-    all_added boolean;
-    alone boolean;
+    all_added boolean;{alone}
     stored bigint;
     stored_before bigint;
 BEGIN
@@ -184,6 +183,7 @@ END$sql$,
                 'types_are_right', simsql._types_are_right(index, NULL),
                 'inserts_of_one', simsql._for_key_tables(index, inserts, 'simsql.one.fp', '',
                     shared || jsonb_build_object('values', shared ->> 'one_scope')),
+                'alone', CASE event WHEN 'update' THEN E'\n    alone boolean;' END,
                 'unless_changed', CASE event WHEN 'update' THEN simsql._render($sql$
     alone := pg_catalog.bool_and(
         NOT c.relhassubclass
