@@ -283,6 +283,11 @@ def pass_over_fields(line: str, dialect: Dialect, state: int) -> int:
     """Return the state of a row at the end of a line, or of a part of one, as the csv module reads it."""
     if dialect.quoting == "none":
         return _WITHOUT_QUOTES
+    fields = line.rstrip("\r\n")
+    if '"' not in line and state in (BEFORE_FIELD, _WITHOUT_QUOTES, IN_QUOTES) and dialect.quoting == "double":
+        if state == IN_QUOTES or not fields:
+            return state
+        return BEFORE_FIELD if fields.endswith(dialect.delimiter) else _WITHOUT_QUOTES
     delimiter = re.escape(dialect.delimiter)
     escape = r"\\" if dialect.quoting == "backslash" else ""
     for match in re.finditer(
