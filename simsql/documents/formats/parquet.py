@@ -42,6 +42,9 @@ class Parquet(Format):
         """Yield the text column of each row. Skip unfit rows, and the rest of a damaged row group."""
         shown = printable(found.name)
         table = _Table(stream, layout)
+        whole = table.file.metadata.num_rows
+        # If the numbers of rows contradict each other, any row behind damage may be lost.
+        last = 0 if whole == sum(table.groups) else whole
         end = 0
         for group, rows in enumerate(table.groups):
             number, end = end, end + rows
@@ -61,7 +64,7 @@ class Parquet(Format):
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
                 damage = _damaged(error)
-            yield Skip(shown, "corrupt", f"rows {number + 1:,} to {max(end, number + 1):,}: {damage.detail}")
+            yield Skip(shown, "corrupt", f"rows {number + 1:,} to {max(end, number + 1, last):,}: {damage.detail}")
 
     def copy(self, stream: Stream, target: Target, layout: Layout, removed: Iterable[int]) -> None:
         """Copy all other rows: values, order, schema and metadata stay, and row groups that are not large."""
