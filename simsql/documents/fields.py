@@ -24,7 +24,7 @@ class Fields:
         self._layout = layout
         self._texts = [(name, _getter(name, _MISSING)) for name in layout.text_fields]
         # The usual text, which needs the least work.
-        self._first = "" if layout.fingerprints or len(self._texts) > 1 else layout.text_fields[0]
+        self._only = None if layout.fingerprints or len(self._texts) > 1 else layout.text_fields[0]
         # Nobody misses an id that the user has not asked for.
         self._lacks_id = (layout.id_field,) * (layout.id_field != USUAL.id_field)
         self._identity = _getter(layout.id_field, _MISSING)
@@ -36,7 +36,7 @@ class Fields:
 
     def read(self, record: Mapping[str, Any]) -> Record:
         """Return the text, the id and the values of a record. Raise UnfitError if it has no text."""
-        text, lacks = record.get(self._first), _ALL
+        text, lacks = None if self._only is None else record.get(self._only), _ALL
         if type(text) is not str:
             text, lacks = self._join(record)
         check_filled(text)

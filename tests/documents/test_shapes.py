@@ -155,6 +155,11 @@ def test_several_fields_are_joined_in_their_order(save):
     assert [getattr(item, "text", None) or item.reason for item in found] == ["b c\nA", "D", "no text"]
 
 
+def test_a_key_without_a_name_is_no_text(save):
+    rows = [{"": "an index", "title": "A", "body": "b c"}]
+    assert texts(save(rows), text_fields=("body", "title")) == ["b c\nA"]
+
+
 def test_each_file_may_have_one_of_several_fields(tmp_path):
     write(tmp_path / "scopus.csv", f'key,Abstract\n1,"{TEXTS[0]}"\n')
     write(tmp_path / "zotero.csv", f'key,Abstract Note\n9,"{TEXTS[0]}"\n')
