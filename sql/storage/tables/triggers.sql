@@ -9,10 +9,10 @@
 -- call, and by the numbers of the columns. Both triggers of an update count the rows of the same transition table,
 -- which gets no more rows once a trigger has read it.
 --
--- All of them are ENABLE ALWAYS, so that disabling and enabling them leaves a trace. Logical replication applies rows without firing statement triggers, so an
--- ENABLE REPLICA row trigger adds the keys there. Statement triggers that do fire in a replica session leave
--- the keys to it, if it has counted all rows: a function of the table's owner may have changed the session in
--- the middle of a statement.
+-- All of them are ENABLE ALWAYS, so that disabling and enabling them leaves a trace. Logical replication applies
+-- rows without firing statement triggers, so an ENABLE REPLICA row trigger adds the keys there. Statement triggers
+-- that do fire in a replica session leave the keys to it, if it has counted all rows: a function of the table's
+-- owner may have changed the session in the middle of a statement.
 --
 -- The functions run with the privileges of the index's owner, so a writer needs no privileges other than
 -- those on the table. Nothing that the owner of the table controls may therefore be evaluated in them:
@@ -43,8 +43,8 @@ AS $$
            ) AS c (number, name, type)
 $$;
 
--- Raises an error if key tables have stored different numbers of keys of one statement: a trigger or a rule has kept some
--- away, and would leave no trace once it is gone.
+-- Raises an error if key tables have stored different numbers of keys of one statement: a trigger or a rule has
+-- kept some away, and would leave no trace once it is gone.
 CREATE OR REPLACE FUNCTION simsql._refuse_lost_keys(table_name text) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -60,10 +60,11 @@ $$;
 -- here, and renamed columns. The nonce is not secret; it distinguishes indexes with the same id.
 --
 -- With many keys, inserting them into a B-tree in their order takes a third less time. An update of other columns
--- adds no keys, because the old rows have theirs: one test finds that out for all key tables. A foreign key may update a row twice in one statement: its state in between is in both transition tables, once
--- for each time, so versions are counted and not compared as sets. The old rows of inheritance children have no keys:
--- they do not count if the table has or had a child, or if a snapshot that is older than the last change of the table's
--- row in the catalogue may not show a child.
+-- adds no keys, because the old rows have theirs: one test finds that out for all key tables. A foreign key may
+-- update a row twice in one statement: its state in between is in both transition tables, once for each time, so
+-- versions are counted and not compared as sets. The old rows of inheritance children have no keys: they do not
+-- count if the table has or had a child, or if a snapshot that is older than the last change of the table's row in
+-- the catalogue may not show a child.
 CREATE OR REPLACE FUNCTION simsql._trigger_functions(index simsql.registry)
 RETURNS TABLE (name text, arguments text, head text, settings text[], body text)
 LANGUAGE plpgsql STABLE
