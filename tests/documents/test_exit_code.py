@@ -38,7 +38,11 @@ DAMAGED = {
     "letter.jsonl": (CUT.encode() + "é".encode()[:1], "line 40: the file ends within a character: it is cut off"),
     "cut.json": (ARRAY[:-9], "element 40: the array does not end: the file is cut off, or a bracket is missing"),
     "more.json": (ARRAY + ', {"text": "x"}]', "element 41: the array ends before it: 16 characters are lost"),
-    "comma.json": (ARRAY.replace("},", "}", 1), "element 1: column 33: Extra data: 2 elements are lost"),
+    "comma.json": (ARRAY.replace("},", "}", 1), "element 1: column 33: Extra data: up to 3 elements are lost"),
+    "inside.json": (
+        r'[{"{"text": "a \" b"}, {"text": "c"}]',
+        "element 1: column 5: Expecting ':' delimiter: up to 2 elements are lost",
+    ),
     "brace.json": (
         ARRAY.replace("{", "", 1),
         "it is not JSON, but has its marks: Expecting ',' delimiter: line 1",

@@ -42,7 +42,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, strict=False)
 _BETWEEN_RECORDS = re.compile(r'["\[\]{},]')
 _INSIDE_RECORD = re.compile(r'["\[\]{}]')
-_INNER_RECORD = re.compile(r",\s*(?=\{)|\}[^{},]*(?=\{)")
+_INNER_RECORD = re.compile(r"(?:^|[^:\[\s])\s*(?=\{)")  # behind a colon or bracket, it is a value
 _TRIED = 1000  # elements inside a damaged one
 _REST_OF_STRING = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*("?)', re.DOTALL)
 
@@ -204,7 +204,7 @@ def _damage(unfit: UnfitError, element: str, layout: Layout) -> UnfitError:
         value, _ = first_value(element, start.end())
         lost += isinstance(value, dict) and fields.has_text(value)
     what = unfit.detail.partition(" (")[0]  # without advice for lines
-    return unfit if lost == 1 else UnfitError(CORRUPT, f"{what}: {lost:,} elements are lost")
+    return unfit if lost == 1 else UnfitError(CORRUPT, f"{what}: up to {lost:,} elements are lost")
 
 
 def _cut_array(chunks: Iterable[str]) -> Iterator[tuple[str, str]]:
