@@ -244,11 +244,11 @@ class Case:
         id_, text = self.documents[number]
         if self.ending == "lines" and self.is_touched(number):  # it has no id, and the text is another one
             return any(item.line == self.line(min(self.spans[number][0], self.first)) for item in self.found)
-        if self.is_removed(number):  # the records beside it have become one
+        if self.is_removed(number):  # what is left of the records beside it tells
             beside = [
                 each for each in range(len(self.documents)) if self.is_touched(each) and not self.is_removed(each)
             ]
-            return any(self.is_changed(each) for each in beside)
+            return any(self.reports(each) or self.is_changed(each) for each in beside)
         is_touched = self.is_touched(number) or self.first < self.spans[0][0]
         return is_touched and any(item.name == id_ or item.text == text for item in self.found)
 
