@@ -69,7 +69,6 @@ from simsql.fingerprint.sketches import sketch_id as sketch_id
 from simsql.fingerprint.utf8 import TokenLists as TokenLists
 from simsql.fingerprint.vote import Fingerprints as Fingerprints
 from simsql.fingerprint.vote import majority, simhash_features
-from simsql.fingerprint.vote import simhash_rows as simhash_rows
 
 __all__ = [
     "DEFAULT_RECIPE",

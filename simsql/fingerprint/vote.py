@@ -9,10 +9,10 @@ Hacker's Delight, 5-1). Only sums are unpacked, never single bits. Weights of 12
 the base of 128.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import index
-from typing import Any, Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,6 @@ _DIGIT_BITS = 7
 _AT_ONCE = 1 << 15
 # The weights of a document add up to less, so that an idf table can multiply them and every sum is exact.
 _WEIGHT_BELOW = 2**53
-_ROWS_AT_ONCE = 1 << 12
 _SUM_BELOW = 2**62
 
 # Fingerprints, and a mask of the documents without one.
@@ -247,13 +246,6 @@ def _hash_counted(hashes: U64, occurrences: I64) -> U64:
     return mix(hashes ^ mix(occurrences.view(np.uint64)))
 
 
-class SparseMatrix(Protocol):
-    """A scipy.sparse matrix or array."""
-
-    def tocsr(self) -> Any:
-        """Return the matrix in row format."""
-
-
 def simhash_features(
     features: Iterable[str | tuple[str, int]] | Mapping[str, int], recipe: Recipe = DEFAULT_RECIPE
 ) -> int | None:
@@ -264,8 +256,8 @@ def simhash_features(
     occurrences, as `recipe.weight` defines. Otherwise the weights are used as given, a feature without a weight
     has the weight 1, and the weights of equal features are added.
 
-    The fields of the recipe that find features are ignored: `tokens`, `shingles`, `normalise`, `cyclic` and
-    `stop_words`. A feature is hashed like a single token, so `simhash_features(["a", "b"])` equals
+    The fields of the recipe that find features are ignored: `tokens`, `shingles`, `normalise` and `stop_words`.
+    A feature is hashed like a single token, so `simhash_features(["a", "b"])` equals
     `simhash("a b", Recipe(shingles=(1,)))`.
 
     Raises TypeError if a feature is not a str or a weight not an integer, ValueError if a weight is negative or
@@ -310,91 +302,6 @@ def _check(feature: object, position: int) -> tuple[str, int]:
     if weight < 0:
         raise UsageError(f"the weight of feature {position} must not be negative, but is {weight}")
     return spelling, weight
-
-
-def simhash_rows(
-    matrix: SparseMatrix, names: Sequence[str] | None = None, recipe: Recipe = DEFAULT_RECIPE, scale: int = 1000
-) -> Fingerprints:
-    """Return the fingerprints of the rows of a sparse matrix, such as a TF-IDF matrix; empty rows are masked.
-
-    `matrix` is a scipy.sparse matrix of the shape (documents, features). The weights are its values, multiplied by
-    `scale` and rounded. `names` are the features, one for each column. Columns are hashed by their names, so that
-    their rows can be compared with those of another matrix with other columns; without names, by their numbers. A
-    row has the fingerprint that `simhash_features` returns for its names and weights.
-
-    Returns a masked array of uint64 of the shape (documents,), with a full mask. Raises TypeError if `matrix` is
-    not sparse or a name not a str, ValueError if the number of names is not that of columns or two names are
-    equal, or if a value is negative, not a number, or too large.
-    """
-    if not hasattr(matrix, "tocsr"):
-        raise TypeError(
-            f"matrix must be a scipy.sparse matrix, not {type(matrix).__name__}: see scipy.sparse.csr_array"
-        )
-    check_recipe(recipe)
-    rows = matrix.tocsr()
-    if len(rows.shape) != 2:
-        raise UsageError(f"matrix must have two dimensions, not {len(rows.shape)}")
-    if isinstance(names, str | Mapping):
-        raise TypeError(
-            f"names must be a list with the name of each column, not {type(names).__name__}: use, for example,"
-            " get_feature_names_out() of a vectorizer"
-        )
-    if names is not None and len(names) != rows.shape[1]:
-        raise UsageError(f"{rows.shape[1]} columns need {rows.shape[1]} names, not {len(names)}")
-    if names is not None and len(set(names)) < len(names):
-        twice = next(name for position, name in enumerate(names) if name in names[:position])
-        raise UsageError(f"column names must be distinct, but {twice!r} occurs twice")
-    if not rows.has_canonical_format:
-        rows = rows.copy()
-        rows.sum_duplicates()
-    weights, ends = _round(rows, scale), rows.indptr[1:].astype(np.int64)
-    kept = weights > 0
-    documents = np.diff(np.concatenate([[0], np.cumsum(kept)])[ends], prepend=0)
-    columns, column = np.unique(rows.indices[kept], return_inverse=True)
-    hashes = hash_features(_name(columns, names), recipe)[column]
-    return _fingerprint_rows(Features(hashes, weights[kept], documents), replace(recipe, weight="tf"))
-
-
-def _round(rows: Any, scale: int) -> I64:
-    """Return the weights of all values."""
-    scaled = np.rint(rows.data.astype(np.float64) * scale)
-    wrong = ~(scaled >= 0)
-    if wrong.any():
-        place = int(np.argmax(wrong))
-        row = int(np.searchsorted(rows.indptr, place, side="right")) - 1
-        raise UsageError(f"values must be numbers of at least 0, but row {row} contains {rows.data[place]}")
-    totals = np.zeros(rows.shape[0])
-    np.add.at(totals, np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), scaled)
-    if (totals >= _WEIGHT_BELOW).any():
-        row = int(np.argmax(totals))
-        raise UsageError(
-            f"the values of row {row}, multiplied by {scale}, must add up to less than 2**53, not {totals[row]:g}:"
-            " use a smaller scale"
-        )
-    weights: I64 = scaled.astype(np.int64)
-    return weights
-
-
-def _name(columns: I64, names: Sequence[str] | None) -> list[str]:
-    if names is None:
-        return list(map(str, columns.tolist()))
-    chosen = [names[column] for column in columns.tolist()]
-    for column, name in zip(columns.tolist(), chosen, strict=True):
-        if not isinstance(name, str):
-            raise TypeError(f"the name of column {column} must be a str, not {type(name).__name__}")
-    return chosen
-
-
-def _fingerprint_rows(features: Features, recipe: Recipe) -> Fingerprints:
-    ends = np.cumsum(features.documents)
-    values, empty = np.zeros(len(ends), dtype=np.uint64), np.ones(len(ends), dtype=bool)
-    for row in range(0, len(ends), _ROWS_AT_ONCE):
-        here = slice(row, row + _ROWS_AT_ONCE)
-        documents = features.documents[here]
-        part = slice(ends[here][0] - documents[0], ends[here][-1])
-        some = Features(features.hashes[part], features.occurrences[part], documents)
-        values[here], empty[here] = fingerprints_of(some, recipe)
-    return np.ma.MaskedArray(values, mask=empty)
 
 
 def hash_features(spellings: list[str], recipe: Recipe) -> U64:

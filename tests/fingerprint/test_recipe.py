@@ -1,7 +1,6 @@
 from itertools import combinations, product
 
 import pytest
-from scipy.sparse import csr_array
 
 from simsql.fingerprint import (
     DEFAULT_RECIPE,
@@ -14,7 +13,6 @@ from simsql.fingerprint import (
     simhash_html,
     simhash_many,
     simhash_parts,
-    simhash_rows,
     write_recipe,
 )
 
@@ -75,7 +73,6 @@ def test_unknown_ids_are_refused(name):
         ({"shingles": [1, 2]}, "must be a tuple"),
         ({"shingles": 3}, "must be a tuple"),
         ({"tie": 1.0}, "tie must be one of 0, 1, not 1.0"),
-        ({"cyclic": 1}, "cyclic must be one of False, True, not 1"),
         ({"idf": "news.npz"}, "idf must be an IdfTable, as count_documents returns, not 'news.npz'"),
     ],
 )
@@ -92,7 +89,6 @@ def test_wrong_arguments_are_named(arguments, message):
         lambda recipe: simhash_parts([("a", "title")], recipe),
         lambda recipe: simhash_html("a", recipe),
         lambda recipe: simhash_features(["a"], recipe),
-        lambda recipe: simhash_rows(csr_array([[1]]), None, recipe),
         lambda recipe: count_documents(["a"], recipe),
         lambda recipe: write_recipe(recipe, "never.json"),
     ],
