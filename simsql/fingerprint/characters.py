@@ -33,9 +33,7 @@ of them. Only texts with other characters are normalised by `unicodedata`.
 
 import sys
 import unicodedata
-from collections.abc import Iterator
 from functools import cache
-from string import ascii_letters, digits
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,11 +140,6 @@ FOLDED: dict[int, int] = {
     for letter, target in zip(letters, targets, strict=True)
 }
 
-# The number of characters examined together in the search for a position to cut.
-_WINDOW = 1 << 10
-# Characters that end the context of a sigma: letters and digits of ASCII, Han.
-_FIRM = np.concatenate([np.frombuffer((digits + ascii_letters).encode(), "u1"), np.arange(0x4E00, 0x9FFF)])
-
 # Punctuation with an ASCII form that composes with nothing.
 _FULL_WIDTH = [("\u3000", " "), *((chr(ord(narrow) + 0xFEE0), narrow) for narrow in "!(),:;?")]
 
@@ -247,57 +240,6 @@ def class_table() -> NDArray[np.uint8]:
     return classes
 
 
-# Cutting a text
-
-
 def spell(points: NDArray[np.uint32]) -> str:
     """Return the text of these code points, which may be halves of characters."""
     return points.astype("<u4", copy=False).tobytes().decode("utf-32-le", "surrogatepass")
-
-
-def cut_text(text: str, start: int, end: int, size: int, *, lower: bool = False) -> Iterator[str]:
-    """Cut the part of a text between two positions into pieces of, if possible, at most `size` characters.
-
-    The joined normal forms of the pieces are the normal form of the whole. Only the first piece can begin with a
-    mark or a dropped character. Texts are never cut before such characters, nor before those whose form depends on
-    their neighbours, so a run of them can make a longer piece. With `lower`, the joined lower-case forms of the
-    pieces are also the lower-case form of the whole.
-    """
-    while end - start > size:
-        cut = _find_cut(text, start, start + size, end, lower=lower)
-        yield text[start:cut]
-        start = cut
-    yield text[start:end]
-
-
-def _find_cut(text: str, start: int, about: int, end: int, *, lower: bool) -> int:
-    """Return the last position up to `about` where a text can be cut, or the first one after it, or the end."""
-    high = about + 1
-    while high > start + 1:
-        low = max(start + 1, high - _WINDOW)
-        places = _cuts_in(text, low, high, lower=lower)
-        if len(places):
-            return int(places[-1])
-        high = low
-    for low in range(about + 1, end, _WINDOW):
-        places = _cuts_in(text, low, min(low + _WINDOW, end), lower=lower)
-        if len(places):
-            return int(places[0])
-    return end
-
-
-def _cuts_in(text: str, low: int, high: int, *, lower: bool) -> NDArray[np.intp]:
-    """Return the positions in [low, high) where a text can be cut; `low` is at least 1."""
-    window = text[low - 1 : high]
-    points = np.frombuffer(window.encode("utf-32-le", "surrogatepass"), dtype="<u4")
-    entries = character_table(1)[points]
-    can = entries & np.uint32(CONTEXT) == 0
-    for classes in (entries & np.uint32(CLASS), class_table()[points]):
-        can &= (classes != DROPPED) & (classes != MARK)
-    if lower:
-        # The lower case of a sigma at the end of a word differs from that of a sigma between letters, even with
-        # apostrophes, points and marks in between.
-        space = np.fromiter(map(str.isspace, window), dtype=bool, count=len(window))
-        firm = space | np.isin(points, _FIRM)
-        can[1:] &= space[1:] | firm[1:] & firm[:-1]
-    return np.flatnonzero(can[1:]) + low

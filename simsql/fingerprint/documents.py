@@ -24,7 +24,7 @@ from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.pictures import read_pictures
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, WordNumber, check_recipe
 from simsql.fingerprint.sketches import Minima, minima_of_tokens
-from simsql.fingerprint.tokens import hash_tokens, iter_token_hashes
+from simsql.fingerprint.tokens import hash_tokens
 from simsql.fingerprint.utf8 import TokenLists
 from simsql.fingerprint.vote import Fingerprints, Outcome, Tally, fingerprints_of
 
@@ -82,7 +82,10 @@ def simhash_parts(parts: Iterable[tuple[str, int | str]], recipe: Recipe = DEFAU
         texts.append(text)
         constants.append(_constant(weight, position, recipe))
     if sum(map(len, texts)) > _LONG:
-        values, empty = _fingerprint_long(zip(texts, constants, strict=True), recipe)
+        tally = Tally(recipe)
+        for text, constant in zip(texts, constants, strict=True):
+            tally.add_all(iter_features(text, recipe), constant)
+        values, empty = tally.outcome()
         return None if empty[0] else int(values[0])
     features = extract_features(texts or [""], recipe)
     together = Features(features.hashes, features.occurrences, features.documents.sum(keepdims=True))
@@ -227,8 +230,8 @@ def map_items(
 def _fingerprint(texts: list[str], recipe: Recipe) -> Outcome:
     if isinstance(recipe, Recipe) and recipe.of_pictures:
         return read_pictures(texts)[0]
-    if len(texts) == 1 and len(texts[0]) > _LONG:
-        return _fingerprint_long([(texts[0], 1)], recipe)
+    if _is_long(texts):
+        return Tally(recipe).add_all(iter_features(texts[0], recipe)).outcome()
     return fingerprints_of(extract_features(texts, recipe), recipe)
 
 
@@ -237,25 +240,20 @@ def _fingerprint_with_tokens(texts: list[str], recipe: Recipe) -> Arrays:
     if recipe.of_pictures:
         outcome, found = read_pictures(texts)
         return *outcome, *found, *Minima.none(len(texts))
-    if len(texts) == 1 and len(texts[0]) > _LONG and has_plain_words(recipe):
-        pieces: list[U64] = []
-        tally = Tally(recipe)
-        for hashes, occurrences in iter_counts(iter_shingles(_keep_each(texts[0], recipe, pieces), recipe)):
-            tally.add(hashes, occurrences)
-        tokens = np.concatenate([np.zeros(0, dtype=np.uint64), *pieces])
-        found, outcome = TokenLists(tokens, np.array([len(tokens)])), tally.outcome()
-    elif has_plain_words(recipe):
-        found = hash_tokens(texts, "words", recipe.revision)
+    found = hash_tokens(texts, "words", recipe.revision)
+    if not has_plain_words(recipe):
+        outcome = _fingerprint(texts, recipe)
+    elif _is_long(texts):
+        outcome = Tally(recipe).add_all(iter_shingles([found.hashes], recipe)).outcome()
+    else:
         # Single tokens are sorted where they are.
         own = found._replace(hashes=found.hashes.copy()) if recipe.shingles == (1,) else found
         outcome = fingerprints_of(features_of_tokens(own, recipe), recipe)
-    else:
-        found, outcome = hash_tokens(texts, "words", recipe.revision), _fingerprint(texts, recipe)
     return *outcome, *found, *minima_of_tokens(found)
 
 
 def _fingerprint_with_features(texts: list[str], recipe: Recipe) -> Arrays:
-    if len(texts) == 1 and len(texts[0]) > _LONG:
+    if _is_long(texts):
         pieces, tally = [np.zeros(0, dtype=np.uint64)], Tally(recipe)
         for hashes, occurrences in iter_counts(iter_features(texts[0], recipe)):
             tally.add(hashes, occurrences)
@@ -272,20 +270,8 @@ def _fingerprint_with_sketches(texts: list[str], recipe: Recipe) -> Arrays:
     return values, empty, sketches, counts == 0
 
 
-def _keep_each(text: str, recipe: Recipe, pieces: list[U64]) -> Iterator[U64]:
-    """Yield the tokens of a text in portions, and append each to a list."""
-    for piece in iter_token_hashes(text, "words", recipe.revision):
-        pieces.append(piece)
-        yield piece
-
-
-def _fingerprint_long(parts: Iterable[tuple[str, int]], recipe: Recipe) -> Outcome:
-    """Return the fingerprint of one document of long weighted texts, in bounded memory beside the texts."""
-    tally = Tally(recipe)
-    for text, constant in parts:
-        for hashes, occurrences in iter_counts(iter_features(text, recipe)):
-            tally.add(hashes, occurrences, constant)
-    return tally.outcome()
+def _is_long(texts: list[str]) -> bool:
+    return len(texts) == 1 and len(texts[0]) > _LONG
 
 
 def count_documents(
@@ -324,7 +310,7 @@ def count_documents(
 
 def _distinct_features(texts: list[str], recipe: Recipe) -> tuple[U64, I64]:
     """Return the hashes of the distinct features of each text of a batch, and the number of texts."""
-    if len(texts) == 1 and len(texts[0]) > _LONG:
+    if _is_long(texts):
         found = [hashes for hashes, _ in iter_counts(iter_features(texts[0], recipe))]
         return np.concatenate([np.zeros(0, dtype=np.uint64), *found]), np.array([1])
     return extract_features(texts, recipe).hashes, np.array([len(texts)])

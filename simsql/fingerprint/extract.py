@@ -32,15 +32,8 @@ from simsql.fingerprint.recipe import (
     Tokens,
     check_recipe,
 )
-from simsql.fingerprint.tokens import (
-    cut_in_pieces,
-    hash_tokens,
-    is_long,
-    iter_segments,
-    iter_token_hashes,
-    spans_of_units,
-)
-from simsql.fingerprint.utf8 import U8, U32, TokenLists
+from simsql.fingerprint.tokens import cut_text, hash_tokens, is_long, iter_token_hashes, spans_of_units
+from simsql.fingerprint.utf8 import TokenLists, text_ends
 
 Some = TypeVar("Some", list[str], NDArray[np.uint64])
 
@@ -394,9 +387,8 @@ def _drop_marks(text: str) -> str:
 
 
 def iter_normal(text: str, steps: tuple[str, ...]) -> Iterator[str]:
-    """Yield a text of any length after these steps, in pieces; only the first can begin with a mark."""
-    for piece in cut_in_pieces(text, lower="lower" in steps):
-        yield normalise_by(piece, steps)
+    """Yield a text of any length after these steps, in pieces."""
+    return (normalise_by(piece, steps) for piece in cut_text(text, lower="lower" in steps))
 
 
 def spell_words(texts: Sequence[str], kind: TokenKind, steps: tuple[str, ...]) -> list[list[str]]:
@@ -406,41 +398,23 @@ def spell_words(texts: Sequence[str], kind: TokenKind, steps: tuple[str, ...]) -
     """
     if len(texts) == 1 and is_long(texts[0]):
         return [list(chain.from_iterable(iter_words(texts[0], kind, steps)))]
-    normal = [normalise_by(text, steps) for text in texts]
-    points, classes = _characters_of("\0".join(["", *normal, ""]))
-    ends = np.cumsum(np.fromiter(map(len, normal), dtype=np.int64, count=len(normal)) + 1)
-    tokens, documents = _spell(points, classes, ends, kind)
-    return [list(islice(tokens, count)) for count in documents.tolist()]
+    return _spell_normal([normalise_by(text, steps) for text in texts], kind)
 
 
 def iter_words(text: str, kind: TokenKind, steps: tuple[str, ...]) -> Iterator[list[str]]:
     """Yield the tokens of a text of any length that `spell_words` would return, in portions."""
-    long_word: list[str] = []
-    for segment in iter_segments(map(_characters_of, iter_normal(text, steps)), kind):
-        if segment.of_long_word:
-            long_word.append(spell(segment.points))
-            continue
-        if long_word:
-            yield ["".join(long_word)]
-            long_word = []
-        points, classes = segment.between_separators()
-        tokens, _ = _spell(points, classes, np.array([len(points) - 1]), kind)
-        yield list(tokens)
+    return (_spell_normal([piece], kind)[0] for piece in iter_normal(text, steps))
 
 
-def _characters_of(text: str) -> tuple[U32, U8]:
-    """Return the characters of a text and their classes, without the distinction of optional marks."""
-    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.uint32, copy=False)
+def _spell_normal(normal: Sequence[str], kind: TokenKind) -> list[list[str]]:
+    points = np.frombuffer("\0".join(["", *normal, ""]).encode("utf-32-le", "surrogatepass"), dtype="<u4")
     classes = class_table()[points]
     classes[classes == DROPPED] = MARK
-    return points, classes
-
-
-def _spell(points: U32, classes: U8, text_ends: I64, kind: TokenKind) -> tuple[Iterator[str], I64]:
-    data, starts, lengths, documents = spans_of_units(points, classes, classes == MARK, text_ends, kind)
+    data, starts, lengths, documents = spans_of_units(points, classes, classes == MARK, text_ends(normal), kind)
     encoded = bytes(data)
     places = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
-    return (encoded[start:end].decode() for start, end in places), documents
+    tokens = (encoded[start:end].decode() for start, end in places)
+    return [list(islice(tokens, count)) for count in documents.tolist()]
 
 
 def is_word(token: str) -> bool:

@@ -86,36 +86,6 @@ def hash_as_tokens(spellings: Sequence[str]) -> U64:
     return hash_spans(b"".join([*encoded, bytes(8)]), np.cumsum(lengths) - lengths, lengths)
 
 
-class RunningHash:
-    """The hash of one span of any length that arrives in parts."""
-
-    def __init__(self) -> None:
-        self._total = np.zeros(1, dtype=np.uint64)
-        self._size = 0
-        self._rest = b""
-
-    def add(self, data: bytes) -> None:
-        """Append these bytes."""
-        data = self._rest + data
-        whole = len(data) & ~7
-        self._rest = data[whole:]
-        self._add_words(np.frombuffer(data[:whole], dtype="<u8"))
-
-    def finish(self) -> U64:
-        """Return the hash of all added bytes, as an array of one."""
-        size = self._size + len(self._rest)
-        if self._rest:
-            self._add_words(np.frombuffer(self._rest.ljust(8, b"\0"), dtype="<u8"))
-        return mix(self._total + np.uint64(size))
-
-    def _add_words(self, words: U64) -> None:
-        number = np.arange(self._size // 8 + 1, self._size // 8 + 1 + len(words), dtype=np.uint64)
-        number *= GOLDEN
-        number += words
-        self._total += np.add.reduce(mix(number), keepdims=True)
-        self._size += 8 * len(words)
-
-
 def hash_short(words: U64, lengths: I64) -> U64:
     """Return the hashes of tokens of at most eight bytes, given as words padded with zeros."""
     total = mix(words + GOLDEN)

@@ -10,8 +10,7 @@ Asian script, tokens are runs and pairs of characters. Otherwise they are units 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +28,10 @@ from simsql.fingerprint.characters import (
     SINGLE,
     WORD,
     character_table,
-    cut_text,
     normalise,
     spell,
 )
-from simsql.fingerprint.hashes import I64, U64, RunningHash, hash_short, hash_spans
+from simsql.fingerprint.hashes import I64, U64, hash_short, hash_spans
 from simsql.fingerprint.recipe import TokenKind
 from simsql.fingerprint.utf8 import (
     U8,
@@ -53,11 +51,13 @@ from simsql.fingerprint.utf8 import (
 _WIDTH = np.array([0, 0, 0, 1, 1, 1, 2, 4])
 # Characters that separate tokens and do not compose with the character before them, so a text can be cut there.
 _SURE_SEPARATOR = re.compile("[\\0-/:-@[-`{-\\x7f\u3001\u3002]")
+# Those that decide about a sigma before and after them: the lower case of one looks past apostrophes and points.
+_SPACE = re.compile("[\\t\\n\\r ]")
 # A text is processed as bytes if its first 64 characters have at most one more byte in 12.
 _SAMPLE, _FEW = 64, 12
 # Texts that are not ASCII have larger arrays. This many characters are tokenised at a time, to stay in the cache.
 _GROUP = 1 << 16
-# Longer texts are tokenised in pieces, if possible cut at separators, to bound the memory.
+# Longer texts are tokenised in pieces, to bound the memory.
 _PIECE = 1 << 17
 
 
@@ -133,45 +133,22 @@ def is_long(text: str) -> bool:
 
 def iter_token_hashes(text: str, kind: TokenKind, revision: int = 1) -> Iterator[U64]:
     """Yield the hashes of the tokens of a text of any length, in order, in portions."""
+    return (_hash_all([piece], kind, revision).hashes for piece in cut_text(text))
+
+
+def cut_text(text: str, *, lower: bool = False) -> Iterator[str]:
+    """Cut a text into pieces whose joined normal forms are that of the whole, none of them inside a token.
+
+    A piece ends at the first separator after some 100,000 characters. Nearly every text has one; where there is
+    none, each character takes up to 90 bytes of memory. With `lower`, the joined lower-case forms of the pieces
+    are also the lower-case form of the whole.
+    """
+    separator = _SPACE if lower else _SURE_SEPARATOR
     start = 0
-    while start < len(text):
-        end = min(start + 2 * _PIECE, len(text))
-        if end < len(text):
-            cut = _SURE_SEPARATOR.search(text, start + _PIECE, end)
-            if cut is None:
-                cut = _SURE_SEPARATOR.search(text, end)
-                end = cut.start() if cut else len(text)
-                yield from _iter_unbroken(text, start, end, kind, revision)
-                start = end
-                continue
-            end = cut.start()
-        piece = text[start:end]
-        yield _hash_all([piece], kind, revision)[0]
-        start = end
-
-
-def _iter_unbroken(text: str, start: int, end: int, kind: TokenKind, revision: int) -> Iterator[U64]:
-    """Yield the hashes of the tokens between two positions in a text, both at sure separators."""
-    word: RunningHash | None = None
-    pieces = (_characters_of(piece, revision) for piece in cut_in_pieces(text, start, end))
-    for segment in iter_segments(pieces, kind):
-        if segment.of_long_word:
-            word = word or RunningHash()
-            word.add(spell(segment.points).encode("utf-8", "surrogatepass"))
-            continue
-        if word:
-            yield word.finish()
-            word = None
-        if len(segment.points):
-            points, classes = segment.between_separators()
-            yield _hash_points(points, classes, np.array([len(points) - 1]), kind)[0]
-    if word:
-        yield word.finish()
-
-
-def _characters_of(piece: str, revision: int) -> tuple[U32, U8]:
-    points, classes, _ = _look_up([piece], revision)
-    return points[1:-1], classes[1:-1]
+    while cut := separator.search(text, start + _PIECE):
+        yield text[start : cut.start()]
+        start = cut.start()
+    yield text[start:]
 
 
 # ASCII
@@ -338,78 +315,3 @@ def _group_units(units: NDArray[np.uint8]) -> tuple[I64, I64]:
     whole &= units != SEPARATOR
     first = np.flatnonzero(whole)
     return first, np.minimum(last, run_last)[first]
-
-
-# Texts in pieces
-
-
-def cut_in_pieces(text: str, start: int = 0, end: int | None = None, *, lower: bool = False) -> Iterator[str]:
-    """Cut the part of a text between two positions into pieces: see `cut_text`."""
-    return cut_text(text, start, len(text) if end is None else end, _PIECE, lower=lower)
-
-
-class Segment(NamedTuple):
-    """Characters of a text in normal form, without dropped ones, and their classes."""
-
-    points: U32
-    classes: U8
-    of_long_word: bool
-    """Whether they are part of a single token, which continues in the next segment if that has this flag, too."""
-
-    def between_separators(self) -> tuple[U32, U8]:
-        """Return the characters and classes with a separator before and after."""
-        points = np.full(len(self.points) + 2, ord(" "), dtype=np.uint32)
-        classes = np.full(len(points), SEPARATOR, dtype=np.uint8)
-        points[1:-1], classes[1:-1] = self.points, self.classes
-        return points, classes
-
-
-def iter_segments(pieces: Iterable[tuple[U32, U8]], kind: TokenKind) -> Iterator[Segment]:
-    """Rearrange the pieces of a text into segments, so that their tokens are those of the text.
-
-    Only very long words are cut. Their segments follow one another; a segment that is not of a long word comes
-    next, even if it is empty. Only the first piece can begin with a mark.
-    """
-    points, classes = np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.uint8)
-    in_long_word = False
-    for more, classes_of_more in pieces:
-        start = 0
-        if in_long_word:
-            others = np.flatnonzero((classes_of_more != WORD) & (classes_of_more != MARK))
-            start = int(others[0]) if len(others) else len(more)
-            yield Segment(more[:start], classes_of_more[:start], of_long_word=True)
-            in_long_word = not len(others)
-        points = np.concatenate([points, more[start:]])
-        classes = np.concatenate([classes, classes_of_more[start:]])
-        if in_long_word or not len(points):
-            continue
-        end, begin = _last_cut(classes, kind)
-        yield Segment(points[:end], classes[:end], of_long_word=False)
-        points, classes = points[begin:], classes[begin:]
-        if len(points) > _PIECE and end == begin and (classes[0] in (WORD, MARK)):
-            yield Segment(points, classes, of_long_word=True)
-            points, classes = points[:0], classes[:0]
-            in_long_word = True
-    yield Segment(points, classes, of_long_word=False)
-
-
-def _last_cut(classes: U8, kind: TokenKind) -> tuple[int, int]:
-    """Return the end of the characters with complete tokens, and the start of those that later tokens need.
-
-    The next character must not be a mark.
-    """
-    size = len(classes)
-    after_separator = np.concatenate([[np.uint8(SEPARATOR)], classes])
-    own = _class_with_marks(after_separator, after_separator == MARK)[1:]
-    last = own[-1]
-    if kind == "characters" or last in (SEPARATOR, EMOJI):
-        return size, size
-    others = np.flatnonzero(own != last)
-    start = int(others[-1]) + 1 if len(others) else 0
-    if last != WORD:
-        units = start + np.flatnonzero(classes[start:] != MARK)
-        width = int(_WIDTH[last])
-        # One token more than the rest needs, so that the rest never looks like a run shorter than a token.
-        if len(units) > width:
-            return int(units[-1]), int(units[-width])
-    return start, start

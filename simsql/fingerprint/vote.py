@@ -12,13 +12,13 @@ the base of 128.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import index
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simsql.errors import UsageError
-from simsql.fingerprint.features import Features
+from simsql.fingerprint.features import Features, iter_counts
 from simsql.fingerprint.hashes import GOLDEN, I64, U64, hash_as_tokens, hash_strings, mix
 from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, WeightKind, check_recipe
 
@@ -195,6 +195,12 @@ class Tally:
         if len(self._different) < self._recipe.min_features:
             self._different = np.union1d(self._different, hashes[: self._recipe.min_features])
         return weights
+
+    def add_all(self, portions: Iterable[U64], constant: int = 1) -> Self:
+        """Let the features of a text vote, which come in portions and with repetitions."""
+        for hashes, occurrences in iter_counts(portions):
+            self.add(hashes, occurrences, constant)
+        return self
 
     def outcome(self) -> Outcome:
         """Return the fingerprint of the document and its mask, each in an array."""

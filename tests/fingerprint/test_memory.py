@@ -12,11 +12,11 @@ SENTENCES = " ".join(WORDS) + "\n"
 MEGABYTE = 1_000_000
 TEXTS = {
     "words": (SENTENCES, 8 * MEGABYTE, 45 * MEGABYTE),
-    "one word": ("x" * 400_000, 8 * MEGABYTE, 45 * MEGABYTE),
+    "one word": ("x" * 400_000, 8 * MEGABYTE, 120 * MEGABYTE),
     "Han without a separator": (
         "".join(chr(0x4E00 + int(word[4:])) for word in WORDS),
         2 * MEGABYTE,
-        75 * MEGABYTE,
+        200 * MEGABYTE,
     ),
 }
 
