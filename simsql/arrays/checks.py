@@ -159,3 +159,37 @@ def distinct_fingerprints(fingerprints: Iterable[object] | Column) -> NDArray[np
             f"at most 2**32 - 1 distinct fingerprints can be compared in memory, not {values.size}: use an index"
         )
     return values
+
+
+def differing_bits(a: Any, b: Any, what: str = "fingerprint") -> int | NDArray[np.uint8] | None:
+    """Return in how many bits two values differ: an int, or None if one is missing.
+
+    Values have the forms of `one_fingerprint`, and errors call them `what` they are. If an argument has several,
+    as an array of integers, an iterable or a column, the result is a uint8 array, broadcast by the rules of NumPy,
+    and masked where a value is missing. Raises the errors of `one_fingerprint`, and UsageError for two shapes.
+    """
+    left, right = _one_side(a, what), _one_side(b, what)
+    if left is None or right is None:
+        known = right if left is None else left
+        if not isinstance(known, np.ndarray):
+            return None
+        return np.ma.MaskedArray(np.zeros(known.shape, dtype=np.uint8), mask=True)
+    if isinstance(left, int) and isinstance(right, int):
+        return (left ^ right).bit_count()
+    try:
+        np.broadcast_shapes(np.shape(left), np.shape(right))
+    except ValueError:
+        raise UsageError(f"a and b must have the same shape, not {np.shape(left)} and {np.shape(right)}") from None
+    bits: NDArray[np.uint8] = np.bitwise_count(np.bitwise_xor(left, right))
+    return bits
+
+
+def _one_side(side: Any, what: str) -> int | NDArray[np.uint64] | None:
+    if is_missing(side):
+        return None
+    if isinstance(side, np.ndarray):
+        return fingerprint_array(side)
+    if isinstance(side, Iterable) and not isinstance(side, str | bytes | bytearray):
+        values, present = fingerprint_column(side)
+        return values if present is None else np.ma.MaskedArray(values, mask=~present)
+    return one_fingerprint(side, what)

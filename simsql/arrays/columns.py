@@ -29,16 +29,15 @@ OneFingerprint: TypeAlias = int | np.integer[Any] | str | bytes | ImageHash | No
 Fingerprints = Iterable[OneFingerprint] | NDArray[Any] | Column
 
 
-def read_column(column: Column, what: str = "fingerprints") -> tuple[NDArray[np.uint64], NDArray[np.bool_] | None]:
+def read_column(column: Column) -> tuple[NDArray[np.uint64], NDArray[np.bool_] | None]:
     """Return the values of a column as uint64, and which are there, None if all.
 
     Values of int64 are taken as the bigint of PostgreSQL: they keep their bits. Nothing is copied, except to join
-    chunks, and the values of a Polars Series with nulls. Raises TypeError for other types; its message says `what`
-    the values are.
+    chunks, and the values of a Polars Series with nulls. Raises TypeError for other types.
     """
     kind: object = getattr(column, "type", None) or getattr(column, "dtype", None)
     if str(kind).lower() not in ("int64", "uint64"):
-        raise TypeError(f"{what} must be a column of int64 or uint64, not of {kind}")
+        raise TypeError(f"fingerprints and sketches must be a column of int64 or uint64, not of {kind}")
     read = _read_polars if hasattr(column, "fill_null") and hasattr(column, "to_physical") else _read_arrow
     return read(column)
 
@@ -62,9 +61,3 @@ def _read_arrow(column: Any) -> tuple[NDArray[np.uint64], NDArray[np.bool_] | No
         return values, None
     valid = [chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunks]
     return values, np.concatenate(valid)
-
-
-def masked_column(column: Column, what: str = "fingerprints") -> NDArray[np.uint64]:
-    """Return the values of a column as `read_column` does, as a masked array if there are nulls."""
-    values, present = read_column(column, what)
-    return values if present is None else np.ma.MaskedArray(values, mask=~present)

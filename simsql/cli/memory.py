@@ -36,21 +36,19 @@ class _Searching(Telling):
     source: Annotated[Path, path_option("--input")] = _STREAM
     output: Annotated[Path, path_option("--output")] = _STREAM
     blocks: Annotated[
-        int | None, number_option("--blocks", "; by default, the fastest number", least=1, most=64)
+        int | None, number_option("--blocks", ": as simhash-cpp takes it, and without an effect", least=1, most=64)
     ] = None
     distance: Annotated[int, distance_option("")] = 3
 
     def run(self, find: Callable[..., _Found]) -> _Found:
         """Return what a function finds among the fingerprints in the file."""
         Outputs({"--output": self.output}).refuse(sys.stdin if self.source == _STREAM else self.source)
-        if self.blocks is not None and not self.distance < self.blocks:
-            raise UsageError(f"--blocks must be greater than the distance of {self.distance}, not {self.blocks}")
         with _progress("reading", self.console):
             fingerprints = _read(self.source)
         with _progress("comparing", self.console):
             try:
-                return find(fingerprints, self.distance, blocks=self.blocks)
-            except ValueError as error:  # too many pairs or passes
+                return find(fingerprints, self.distance)
+            except ValueError as error:  # too many pairs
                 raise SimsqlError(str(error)) from error
 
 

@@ -23,14 +23,15 @@ from typing import Any, NamedTuple, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.arrays.columns import Column, masked_column
+from simsql.arrays.checks import differing_bits
+from simsql.arrays.columns import Column
 from simsql.arrays.positions import portions
 from simsql.errors import UsageError
 from simsql.fingerprint.batches import TextColumn, map_batches
 from simsql.fingerprint.features import padded_trigrams
 from simsql.fingerprint.hashes import GOLDEN, I64, SHINGLE, U64, mix
 from simsql.fingerprint.recipe import Revision
-from simsql.fingerprint.tokens import hash_tokens, is_long, iter_token_hashes
+from simsql.fingerprint.tokens import hash_tokens
 from simsql.fingerprint.utf8 import TokenLists
 from simsql.fingerprint.vote import Fingerprints, Outcome
 
@@ -122,7 +123,7 @@ def minima_of_tokens(tokens: TokenLists, *, features: bool = False) -> Minima:
 
 
 def _minima_of_portions(portions_of_features: Iterable[U64]) -> U32:
-    """Return the minima of one text whose features come in portions; the largest numbers if it has none."""
+    """Return the minima of one text whose features come in portions."""
     smallest = np.full((_BITS, 1), _LARGEST, dtype=np.uint32)
     for hashes in portions_of_features:
         np.minimum(smallest, _minima(hashes, np.array([len(hashes)])), out=smallest)
@@ -133,23 +134,16 @@ def _trigrams_of_portions(portions_of_tokens: Iterable[U64]) -> Iterator[U64]:
     """Yield the padded trigrams of one text in portions."""
     last = np.zeros(0, dtype=np.uint64)
     for tokens in portions_of_tokens:
-        if not len(tokens):
-            continue
         # The last two tokens of a portion begin trigrams of the next one.
         together = np.concatenate([last, tokens])
         hashes, _ = padded_trigrams(together, np.array([len(together)]))
         yield hashes[len(last) : -2]
         last = together[-2:]
-    if len(last):
-        hashes, _ = padded_trigrams(last, np.array([len(last)]))
-        yield hashes[len(last) :]
+    hashes, _ = padded_trigrams(last, np.array([len(last)]))
+    yield hashes[len(last) :]
 
 
 def _sketch(texts: list[str], revision: Revision) -> Outcome:
-    if len(texts) == 1 and is_long(texts[0]):
-        smallest = _minima_of_portions(_trigrams_of_portions(iter_token_hashes(texts[0], "words", revision)))
-        empty = np.array([bool((smallest == _LARGEST).all())])  # no feature has these minima
-        return np.where(empty, np.uint64(0), _bits(smallest)), empty
     tokens = hash_tokens(texts, "words", revision)
     return minima_of_tokens(tokens).sketches, tokens.counts == 0
 
@@ -197,49 +191,15 @@ def estimate_similarity(a: int | Sketches | None, b: int | Sketches | None) -> f
     It is 1 - d / 32 for d differing bits, or 0.0 if that is negative. Its standard error is at most .125, and .10
     if the similarity is .6. The result is None if a sketch is None. If an argument has several sketches, the
     result is an array of float64, broadcast by the rules of NumPy, and masked where an argument is masked, null or
-    None. Several sketches are an array of uint64, an iterable of ints, or a column of pyarrow or Polars: of
-    uint64, or of int64 with the bits of a bigint. Raises ValueError for ints outside [0, 2**64) and for different
-    numbers of sketches, TypeError for anything else.
+    None. Several sketches are an array of integers, an iterable of ints, or a column of pyarrow or Polars: of
+    uint64, or of int64 with the bits of a bigint. Raises ValueError for values that do not have 64 bits and for
+    different numbers of sketches, TypeError for anything else.
     """
-    left, right = _one_side(a), _one_side(b)
-    if left is None or right is None:
-        known = right if left is None else left
-        if not isinstance(known, np.ndarray):
-            return None
-        return np.ma.MaskedArray(np.zeros(known.shape), mask=True)
-    if isinstance(left, int) and isinstance(right, int):
-        return max(0.0, 1 - (left ^ right).bit_count() / 32)
-    try:
-        np.broadcast_shapes(np.shape(left), np.shape(right))
-    except ValueError:
-        raise UsageError(f"a and b must have the same shape, not {np.shape(left)} and {np.shape(right)}") from None
-    estimates: NDArray[np.float64] = np.maximum(0.0, 1 - np.bitwise_count(np.bitwise_xor(left, right)) / 32)
+    bits = differing_bits(a, b, "sketch")
+    if bits is None or isinstance(bits, int):
+        return None if bits is None else max(0.0, 1 - bits / 32)
+    estimates: NDArray[np.float64] = np.maximum(0.0, 1 - bits / 32)
     return estimates
-
-
-def _one_side(side: int | Sketches | None) -> int | U64 | None:
-    if isinstance(side, np.ndarray) and side is not np.ma.masked:
-        if side.dtype.kind != "u":
-            raise TypeError(f"sketches must be an array of uint64, not of {side.dtype}")
-        return side.astype(np.uint64, copy=False)
-    if isinstance(side, Column):
-        return masked_column(side, "sketches")
-    if isinstance(side, Iterable) and not isinstance(side, str | bytes) and side is not np.ma.masked:
-        found = [_one_sketch(value) for value in side]
-        missing = np.array([value is None for value in found], dtype=bool)
-        values = np.array([value or 0 for value in found], dtype=np.uint64)
-        return np.ma.MaskedArray(values, mask=missing) if missing.any() else values
-    return _one_sketch(side)
-
-
-def _one_sketch(side: object) -> int | None:
-    if side is None or side is np.ma.masked:
-        return None
-    if isinstance(side, bool) or not isinstance(side, int | np.integer):
-        raise TypeError(f"a sketch must be an int in [0, 2**64), not {side!r}")
-    if not 0 <= side < 1 << _BITS:
-        raise UsageError(f"a sketch must be in [0, 2**64), not {side}")
-    return int(side)
 
 
 def sketch_distance(similarity: float) -> int:

@@ -96,28 +96,21 @@ class Join:
     """All pairs of sorted distinct keys at most `distance` bits apart, each once, as tasks that can run anywhere.
 
     A task yields uint64 arrays of shape (n, 2), some of them empty, in no particular order. If `spanning`, pairs
-    whose keys are connected by other pairs may be omitted, and pairs may be repeated. `blocks` asks for splitting
-    into this number of blocks, instead of the cheapest way.
+    whose keys are connected by other pairs may be omitted, and pairs may be repeated.
     """
 
-    def __init__(
-        self,
-        keys: Keys,
-        distance: int,
-        *,
-        blocks: int | None = None,
-        spanning: bool = False,
-    ) -> None:
-        self._keys, self._distance, self._blocks, self._spanning = keys, distance, blocks, spanning
+    def __init__(self, keys: Keys, distance: int, *, spanning: bool = False) -> None:
+        self._keys, self._distance, self._spanning = keys, distance, spanning
         self._prepared: tuple[Pass, _Prepared] | None = None
 
     @cached_property
     def _plan(self) -> _Plan:
-        if self._blocks is None:
-            return _cheapest(self._keys, self._distance)
-        varying = _varying_bits(self._keys, _whole(self._keys.size))
-        enough = self._distance < self._blocks <= varying.bit_count()
-        return _Plan(_splitting(varying, self._blocks, self._distance) if enough else [], 0.0)
+        """The cheapest way to join the keys."""
+        keys, runs = self._keys, _whole(self._keys.size)
+        varying, differing = _varying_bits(keys, runs), _sample(keys, runs)
+        blocks, cost = _cheapest_blocks(runs, varying, differing, self._distance)
+        passes, cost = _cheapest_balls(keys.size, varying, differing, self._distance, cost)
+        return _Plan(passes or (_splitting(varying, blocks, self._distance) if blocks else []), cost / 1e9)
 
     @property
     def _nothing(self) -> bool:
@@ -125,7 +118,7 @@ class Join:
 
     @property
     def seconds(self) -> float:
-        """The estimated time, 0 if the number of blocks was given."""
+        """The estimated time."""
         return 0.0 if self._nothing else self._plan.seconds
 
     def tasks(self, parts: int) -> list[PairTask]:
@@ -159,15 +152,6 @@ class Join:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepared": None}
-
-
-def _cheapest(keys: Keys, distance: int) -> _Plan:
-    """Return the cheapest way to join sorted keys."""
-    runs = _whole(keys.size)
-    varying, differing = _varying_bits(keys, runs), _sample(keys, runs)
-    blocks, cost = _cheapest_blocks(runs, varying, differing, distance)
-    passes, cost = _cheapest_balls(keys.size, varying, differing, distance, cost)
-    return _Plan(passes or (_splitting(varying, blocks, distance) if blocks else []), cost / 1e9)
 
 
 class _Prepared:

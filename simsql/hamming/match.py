@@ -99,8 +99,7 @@ def find_matches(
     distances it is compared with all queries. Memory grows with the queries, the largest batch and the number of
     fingerprints with a match, not with the stored fingerprints or the matches.
 
-    Raises ValueError for values or a distance out of range, TypeError for anything but integers; signed arrays are
-    refused, because bigint bit patterns from PostgreSQL cannot be distinguished from numbers.
+    Raises ValueError for values or a distance out of range, TypeError for anything but integers.
     """
     distance = whole_number("distance", distance, 0, FINGERPRINT_BITS)
     if isinstance(stored, Column) or (isinstance(stored, np.ndarray) and stored.ndim < 2):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import comb
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -11,13 +10,11 @@ from numpy.typing import NDArray
 
 from simsql.arrays.checks import (
     FINGERPRINT_BITS,
+    differing_bits,
     distinct_fingerprints,
-    fingerprint_array,
-    is_missing,
-    one_fingerprint,
     whole_number,
 )
-from simsql.arrays.columns import Column, Fingerprints, OneFingerprint, masked_column
+from simsql.arrays.columns import Column, Fingerprints, OneFingerprint
 from simsql.arrays.positions import roots_of, unite
 from simsql.errors import UsageError
 from simsql.hamming._join import Join
@@ -28,8 +25,6 @@ from simsql.processes import run_tasks, usable_cores
 _POSITION_BITS = 32
 # find_pairs raises an error above this: 100 million pairs take 2.4 GB.
 _PAIRS_AT_MOST = 100_000_000
-# One pass for each choice of lead blocks; 64 blocks at distance 3 take 41,664.
-_PASSES_AT_MOST = 50_000
 # Pairs processed at a time, so that the overhead of calls is small.
 _BATCH = 1 << 20
 _WORKERS_AT_MOST = 1024
@@ -56,26 +51,9 @@ def hamming_distance(
     For two fingerprints in any of their forms the result is an int, or None if one of them is None or a masked
     element. If one argument is an array of integers or a column of pyarrow or Polars, the result is a uint8 array,
     broadcast by the rules of NumPy, and masked if an argument is masked, null or None. Raises ValueError for
-    values that do not have 64 bits, TypeError for others.
+    values that do not have 64 bits and for shapes that do not fit, TypeError for others.
     """
-    left, right = _one_side(a), _one_side(b)
-    if left is None or right is None:
-        known = right if left is None else left
-        if not isinstance(known, np.ndarray):
-            return None
-        return np.ma.MaskedArray(np.zeros(known.shape, dtype=np.uint8), mask=True)
-    if isinstance(left, int) and isinstance(right, int):
-        return (left ^ right).bit_count()
-    distances: NDArray[np.uint8] = np.bitwise_count(np.bitwise_xor(left, right))
-    return distances
-
-
-def _one_side(side: OneFingerprint | NDArray[Any] | Column) -> int | NDArray[np.uint64] | None:
-    if is_missing(side):
-        return None
-    if isinstance(side, np.ndarray):
-        return fingerprint_array(side)
-    return masked_column(side) if isinstance(side, Column) else one_fingerprint(side)
+    return differing_bits(a, b)
 
 
 @overload
@@ -83,7 +61,6 @@ def find_pairs(
     fingerprints: Fingerprints,
     distance: int = 3,
     *,
-    blocks: int | None = None,
     workers: int | None = None,
     batches: Literal[False] = False,
 ) -> NDArray[np.uint64]: ...
@@ -92,7 +69,6 @@ def find_pairs(
     fingerprints: Fingerprints,
     distance: int = 3,
     *,
-    blocks: int | None = None,
     workers: int | None = None,
     batches: Literal[True],
 ) -> Iterator[NDArray[np.uint64]]: ...
@@ -100,7 +76,6 @@ def find_pairs(
     fingerprints: Fingerprints,
     distance: int = 3,
     *,
-    blocks: int | None = None,
     workers: int | None = None,
     batches: bool = False,
 ) -> NDArray[np.uint64] | Iterator[NDArray[np.uint64]]:
@@ -109,22 +84,20 @@ def find_pairs(
     `fingerprints` is an array of unsigned integers, any iterable of ints in [0, 2**64), or a column of pyarrow or
     Polars: of uint64, or of int64 with the bits of a bigint. None, masked elements and nulls are skipped, and
     repeated values count once. The result is a uint64 array of shape (n, 2): the smaller fingerprint first, rows
-    in lexicographic order. It is exact at every distance, and time grows
-    with the distance: for a million random fingerprints from distance 3 to 10 about thirtyfold, until from about
-    distance 20 all are compared with all. Memory grows with the fingerprints and the result. `blocks` splits the
-    bits into this number of blocks, more than the distance and at most 64, instead of choosing the cheapest way.
-    `workers` is the number of processes, from 1 to 1024, by default as many as pay, and at most one for each
-    processor; each takes about 40 MB and a few times the memory of the fingerprints.
+    in lexicographic order. It is exact at every distance, and time grows with the distance: for a million random
+    fingerprints from distance 3 to 10 about thirtyfold, until from about distance 20 all are compared with all.
+    Memory grows with the fingerprints and the result. `workers` is the number of processes, from 1 to 1024, by
+    default as many as pay, and at most one for each processor; each takes about 40 MB and a few times the memory
+    of the fingerprints.
 
     With `batches`, return an iterator over arrays of about a million pairs, in no particular order. Then the
     number of pairs is not limited, and memory grows only with the fingerprints.
 
-    Raises ValueError for values, a distance, blocks or workers out of range, and for more than 100 million pairs
-    in one array, TypeError for anything but integers; signed arrays are refused, because bigint bit patterns from
-    PostgreSQL cannot be distinguished from numbers.
+    Raises ValueError for values, a distance or workers out of range, and for more than 100 million pairs
+    in one array, TypeError for anything but integers.
     """
     values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
-    join = Join(values, distance, blocks=_checked_blocks(blocks, distance))
+    join = Join(values, distance)
     close = _close_pairs(join, _checked_workers(workers))
     if batches:
         return (np.sort(batch, axis=1) for batch in batched(close, _BATCH))
@@ -151,7 +124,6 @@ def find_clusters(
     fingerprints: Fingerprints,
     distance: int = 3,
     *,
-    blocks: int | None = None,
     workers: int | None = None,
 ) -> list[NDArray[np.uint64]]:
     """Return the clusters of fingerprints that are connected by chains of pairs within `distance` bits (0..64).
@@ -161,7 +133,7 @@ def find_clusters(
     with the number of fingerprints.
     """
     values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
-    join = Join(values, distance, blocks=_checked_blocks(blocks, distance), spanning=True)
+    join = Join(values, distance, spanning=True)
     return _components(values, _close_pairs(join, _checked_workers(workers)))
 
 
@@ -188,19 +160,6 @@ def _checked_distance(distance: int) -> int:
 
 def _checked_workers(workers: int | None) -> int | None:
     return None if workers is None else whole_number("workers", workers, 1, _WORKERS_AT_MOST)
-
-
-def _checked_blocks(blocks: int | None, distance: int) -> int | None:
-    if blocks is None:
-        return None
-    blocks = whole_number("blocks", blocks, min(distance + 1, FINGERPRINT_BITS), FINGERPRINT_BITS)
-    passes = comb(blocks, distance)
-    if passes > _PASSES_AT_MOST:
-        raise UsageError(
-            f"{blocks} blocks at distance {distance} take {passes:,} passes over the fingerprints, more than the"
-            f" limit of {_PASSES_AT_MOST:,}: use fewer blocks, or the default"
-        )
-    return blocks
 
 
 def _positions(

@@ -140,13 +140,13 @@ def test_a_column_of_bigints_keeps_its_bits():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "error"), [(-1, ValueError), (2**64, ValueError), ("a", TypeError), (True, TypeError)]
+    ("wrong", "error"), [(-(2**63) - 1, ValueError), (2**64, ValueError), ("a", ValueError), (True, TypeError)]
 )
 def test_values_that_are_no_sketches(wrong, error):
-    with pytest.raises(error, match="a sketch must be"):
+    with pytest.raises(error, match="a sketch"):
         estimate_similarity(1, wrong)
-    with pytest.raises(TypeError, match="int64"):
-        estimate_similarity(np.array([1]), 1)
+    with pytest.raises(TypeError, match="int64, not of float64"):
+        estimate_similarity(np.array([1.0]), 1)
 
 
 @pytest.mark.parametrize(("similar", "distance"), [(0, 43), (0.5, 26), (0.6, 22), (0.7, 18), (0.8, 14), (1, 0)])

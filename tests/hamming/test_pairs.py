@@ -405,26 +405,6 @@ def test_more_than_positions_can_tell_apart(monkeypatch):
         find_pairs([1, 2, 3, 4, 4])
 
 
-@pytest.mark.parametrize("blocks", [4, 5, 7, 12])
-def test_any_number_of_blocks_finds_the_same(monkeypatch, blocks):
-    values = planted(15, 200, range(6), 30)
-    expected = slow_pairs(values, 3)
-    into, split = [], _join._splitting
-    monkeypatch.setattr(_join, "_splitting", lambda *given: into.append(given[1]) or split(*given))
-    assert find_pairs(values, 3, blocks=blocks).tolist() == expected
-    assert as_lists(find_clusters(values, 3, blocks=blocks)) == slow_clusters(expected)
-    assert into == [blocks, blocks]
-
-
-@pytest.mark.parametrize("function", [find_pairs, find_clusters])
-@pytest.mark.parametrize("blocks", [3, 0, 65])
-def test_blocks_that_cannot_be_are_refused(function, blocks):
-    with pytest.raises(ValueError, match="blocks must be between 4 and 64"):
-        function([1, 2], 3, blocks=blocks)
-    with pytest.raises(ValueError, match="33 blocks at distance 20 take 573,166,440 passes"):
-        function([1, 2], 20, blocks=33)
-
-
 @pytest.mark.parametrize("function", [find_pairs, find_clusters])
 @pytest.mark.parametrize("workers", [0, 1025])
 def test_numbers_of_workers_that_cannot_be_are_refused(function, workers):
