@@ -13,6 +13,8 @@ Fenced blocks by language:
   prints, or what the last command prints.
 - yaml: a collector for sql_exporter, whose queries any role can run.
 
+A section with an address of another host, such as postgresql://me@standby/app, runs on servers of its own.
+
 The blocks of docs/guides/backend.md and of the pages about Django are tried by tests/examples/.
 
 `...` stands for any text, as in doctest. The database of the pages' examples is a database of an embedded server.
@@ -32,6 +34,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -56,6 +59,7 @@ from documentation import (
     read_commands,
     rows_of_table,
 )
+from machines import run_machines
 from pooler import Pooler, find_pgbouncer, run_pooler
 from preloaded import preloaded_programs
 from program import run_in_one_stream
@@ -81,6 +85,7 @@ HOW_IT_WORKS = REPOSITORY / "docs/explanation/how-it-works.md"
 MIXED = [page for page in PAGES if page_id(page).startswith(("docs/guides/", "docs/tutorial.md"))]
 MEMORY = Path("/dev/shm")
 EXAMPLE_URL = "postgresql://me@localhost/app"
+ADDRESS = re.compile(r"postgresql://me@(\w+)/(\w+)")
 # From which text on the reference is made from the commands, and to where.
 REFERENCE = re.compile(r"(<!-- made by tests/test_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
@@ -196,6 +201,35 @@ def test_a_monitor_needs_no_privileges(connection, connect, new_role, member: st
 # Commands and Python
 
 
+class Hosts(dict[str, str]):
+    """The URL of the database `app` of each host of the pages."""
+
+    def resolve(self, text: str) -> str:
+        """Replace addresses by those of servers that run. Other databases than `app` are on the same server."""
+
+        def url(found: re.Match[str]) -> str:
+            return (
+                self[found[1]]
+                if found[2] == "app"
+                else re.sub(r"/\w+\?", f"/{found[2]}?", self[found[1]], count=1)
+            )
+
+        return ADDRESS.sub(url, text)
+
+    def resolve_command(self, command: str) -> str:
+        quoted = re.compile(f"'?({ADDRESS.pattern})'?")
+        return quoted.sub(lambda found: shlex.quote(self.resolve(found[1])), command)
+
+
+def runs_on_localhost(page: Path) -> dict[str, bool]:
+    """Whether the blocks of each section need no other server than that of all pages."""
+    found: dict[str, bool] = {}
+    for block in read_blocks(page):
+        hosts = {host for host, _ in ADDRESS.findall(block.code)}
+        found[block.section] = found.get(block.section, True) and hosts <= {"localhost"}
+    return found
+
+
 @pytest.fixture(scope="module")
 def embedded() -> Iterator[EmbeddedServer]:
     """The embedded server of a folder that SIMSQL_HOME names."""
@@ -288,14 +322,20 @@ def run_in_shell(commands: Sequence[str]) -> Iterator[tuple[str, int]]:
     end = "@@@ end of command @@@"
     script = ["bash", "-c", "\n".join(f"{command}\necho '{end}'$?" for command in commands)]
     result = subprocess.run(
-        script, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        script,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=300,  # a page may wait for something
     )
     parts = re.split(rf"{end}(\d+)\n", result.stdout)
     for number, _ in enumerate(commands):
         yield parts[2 * number], int(parts[2 * number + 1])
 
 
-def run_commands(block: Block, url: str) -> None:
+def run_commands(block: Block, hosts: Hosts) -> None:
     """Run the commands of a block. Plain calls of simsql run in this process, which takes a tenth of the time.
 
     All run in one shell if one of them exports a variable or goes on in the background.
@@ -306,7 +346,7 @@ def run_commands(block: Block, url: str) -> None:
     together = any(re.search("^export |&$", command) for command, _ in commands)
     for in_shell, group in groupby(commands, key=lambda command: together or needs_shell(command[0])):
         some = list(group)
-        lines = [re.sub(f"'?{EXAMPLE_URL}'?", lambda _: shlex.quote(url), command) for command, _ in some]
+        lines = [hosts.resolve_command(command) for command, _ in some]
         results = run_in_shell(lines) if in_shell else map(run_in_one_stream, lines)
         for (command, expected), (found, status) in zip(some, results, strict=True):
             if expected:
@@ -315,11 +355,11 @@ def run_commands(block: Block, url: str) -> None:
             if status and not expected.startswith("simsql: "):
                 pytest.fail(f"{block}: {command} ends with status {status}\n{found}", pytrace=False)
             if exported := re.match(r"export (\w+)='(.*)'$", command):
-                os.environ[exported[1]] = exported[2].replace(EXAMPLE_URL, url)
+                os.environ[exported[1]] = hosts.resolve(exported[2])
 
 
-def run_python(block: Block, names: dict[str, Any], url: str) -> None:
-    code = block.code.replace(EXAMPLE_URL, url)
+def run_python(block: Block, names: dict[str, Any], hosts: Hosts) -> None:
+    code = hosts.resolve(block.code)
     if code.startswith(">>> "):
         test = doctest.DocTestParser().get_doctest(code, names, str(block), block.page, block.line)
         runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
@@ -347,18 +387,58 @@ def test_guides_do_what_they_say(page: Path, workplace: Path, example_url: str) 
         run_page(page, example_url, connection)
 
 
+@pytest.mark.parametrize(
+    ("page", "section"),
+    [(page, section) for page in MIXED for section, here in runs_on_localhost(page).items() if not here],
+    ids=lambda value: page_id(value) if isinstance(value, Path) else value.replace(" ", "-"),
+)
+def test_guides_of_several_servers_do_what_they_say(
+    page: Path, section: str, workplace: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """The first host that is no standby has the table of the first section of the page."""
+    blocks = [block for block in read_blocks(page) if block.section == section]
+    code = "\n".join(block.code for block in blocks)
+    hosts = list(dict.fromkeys(host for host, _ in ADDRESS.findall(code)))
+    hosts.sort(key="standby".__eq__)
+    if hosts == ["coordinator"]:
+        citus = request.getfixturevalue("citus")
+        with citus.new_database() as url, citus.connect(url.database) as connection:
+            urls = {hosts[0]: url.set(drivername="postgresql").render_as_string()}
+            run_blocks(
+                [b for b in read_blocks(page) if not b.section], Hosts(localhost=urls[hosts[0]]), connection
+            )
+            run_blocks(blocks, Hosts(urls), None)
+        return
+    with run_machines(workplace, hosts, code) as machines:
+        monkeypatch.setenv("PATH", f"{machines.programs}:{os.environ['PATH']}")
+        urls = machines.urls()
+        with machines.connect(hosts[0]) as connection:
+            run_blocks(
+                [b for b in read_blocks(page) if not b.section], Hosts(localhost=urls[hosts[0]]), connection
+            )
+        blocks = [replace(block, code=machines.resolve(block.code)) for block in blocks]
+        run_blocks(blocks, Hosts(urls), None)
+
+
 def run_page(page: Path, example_url: str, connection: psycopg.Connection | None = None) -> None:
+    here = runs_on_localhost(page)
+    run_blocks(
+        [block for block in read_blocks(page) if here[block.section]], Hosts(localhost=example_url), connection
+    )
+
+
+def run_blocks(blocks: Sequence[Block], hosts: Hosts, connection: psycopg.Connection | None) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     with patch.dict(os.environ):  # a page can export variables
-        for block in read_blocks(page):
+        for block in blocks:
             if block.file:
-                Path(block.file).write_text(block.code.replace(EXAMPLE_URL, example_url), encoding="utf-8")
+                Path(block.file).write_text(hosts.resolve(block.code), encoding="utf-8")
             elif block.language == "sql" and connection:
                 run_sql(connection, block)
             elif block.language == "python":
-                run_python(block, names, example_url)
+                run_python(block, names, hosts)
             elif block.language in ("console", "sh"):
-                run_commands(block, example_url)
+                run_commands(block, hosts)
 
 
 def test_no_text_proposes_to_install_simsql_from_an_index() -> None:

@@ -4,7 +4,7 @@ import doctest
 import functools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,8 @@ class Block:
     language: str
     code: str
     output: str | None = None
+    section: str = ""
+    """The heading of the second level above it."""
 
     @property
     def file(self) -> str | None:
@@ -49,14 +51,16 @@ def read_blocks(page: Path) -> list[Block]:
     text, end = page.read_text(encoding="utf-8"), 0
     for match in fence.finditer(text):
         between, end = text[end : match.start()], match.end()
+        headings = re.findall(r"^## (.*)$", text[: match.start()], re.MULTILINE)
         block = Block(page_id(page), text.count("\n", 0, match.start()) + 1, *match.groups())
+        block = replace(block, section=headings[-1] if headings else "")
         assert block.language in LANGUAGES, f"{block}: nobody knows how to test {block.language!r}"
         if block.language == "text":
             assert blocks, f"{block}: the output of what?"
             assert not between.strip(), f"{block}: the output of what?"
             last = blocks.pop()
             assert last.output is None, f"{block}: the output of what?"
-            block = Block(last.page, last.line, last.language, last.code, block.code)
+            block = replace(last, output=block.code)
         blocks.append(block)
     # Nothing is left that looks like code: an indented fence, a fence that is not closed.
     assert "```" not in fence.sub("", text), f"{page}: a fence that is not at the start of a line, or not closed"
