@@ -86,7 +86,7 @@ def recall_table(name: str, texts: Sequence[str]) -> Iterator[str]:
     own = similarity_many([texts[place] for place in left], [texts[place] for place in right]).data
     _, fingerprints, _, minima = zip(*simhash_items_with_tokens(enumerate(texts)), strict=True)
     sketches, bands = map(np.concatenate, zip(*minima, strict=True))
-    described = Described(np.concatenate([part.data for part in fingerprints]), sketches, bands)
+    described = Described(np.concatenate([part.data for part in fingerprints]), sketches, bands.T)
     buckets = Buckets(described, _DISTANCE, SIMILARITIES[0])
     found = buckets.meet(left, right)
     crowded = np.count_nonzero(found & (buckets.first_crowd(left, right) >= 0))

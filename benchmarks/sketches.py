@@ -248,7 +248,7 @@ def _by_distance(corpus: Corpus, *, estimated: bool) -> Found:
 def _by_bands(corpus: Corpus) -> set[tuple[int, int]]:
     _, fingerprints, _, minima = zip(*simhash_items_with_tokens(enumerate(corpus.texts)), strict=True)
     sketches, bands = map(np.concatenate, zip(*minima, strict=True))
-    described = Described(np.concatenate([part.data for part in fingerprints]), sketches, bands)
+    described = Described(np.concatenate([part.data for part in fingerprints]), sketches, bands.T)
     found = (np.sort(pairs, axis=0).T.tolist() for pairs in Buckets(described, DISTANCE, REPORTED).pairs())
     return {(a, b) for pairs in found for a, b in pairs}
 

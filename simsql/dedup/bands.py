@@ -6,7 +6,7 @@ them one kept text at a time. Pairs of a crowd are listed, too, if they share a 
 it which are most likely to be similar.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -33,7 +33,7 @@ class Described(NamedTuple):
     fingerprints: U64
     sketches: U64
     bands: U32
-    """Keys, of shape (texts, BANDS)."""
+    """Keys, of shape (BANDS, texts)."""
     scope: I64 | None = None
     """Only texts of one scope are similar."""
 
@@ -104,25 +104,25 @@ class Buckets:
         self._old = None if new is None else ~new
         total = len(texts.sketches)
         self._some = np.arange(total) if crowded is None else crowded.members
-        if crowded is None:
-            buckets = np.zeros(LISTED + 1, dtype=np.int64)
-            for band in range(BANDS):
-                sizes = self.sort(band)[2]
-                buckets += np.bincount(sizes[sizes <= LISTED], minlength=LISTED + 1)
-            self.sizes = Sizes.of(buckets, total)
-        else:
-            self.sizes = crowded.sizes
+        self.sizes = Sizes(LISTED, _RARE) if crowded is None else crowded.sizes
         # For each text, a bit for each band in which its bucket is a crowd, or rare.
-        self.crowded, self._rare = np.zeros((2, total), dtype=np.uint32)
+        self.crowded, buckets = self._mark(lambda sizes: sizes > self.sizes.listed)
+        if crowded is None and (sizes := Sizes.of(buckets, total)) != self.sizes:
+            self.sizes = sizes
+            self.crowded, _ = self._mark(lambda sizes: sizes > self.sizes.listed)
+        self._rare = self.crowded if crowded is None else crowded.rare
+        if crowded is None and self.crowded.any():
+            self._rare, _ = self._mark(lambda sizes: sizes <= self.sizes.rare)
+
+    def _mark(self, wanted: Callable[[I64], Flags]) -> tuple[U32, I64]:
+        """Return a bit for each band, of texts in buckets of wanted sizes, and how many buckets have each size."""
+        marks, buckets = np.zeros(len(self._texts.sketches), np.uint32), np.zeros(LISTED + 1, np.int64)
         for band in range(BANDS):
             text, begins, sizes = self.sort(band)
-            for bits, chosen in (
-                (self.crowded, sizes > self.sizes.listed),
-                (self._rare, sizes <= self.sizes.rare),
-            ):
-                bits[text[consecutive(begins[chosen], sizes[chosen])]] |= np.uint32(1 << band)
-        if crowded is not None:
-            self._rare = crowded.rare
+            buckets += np.bincount(sizes[sizes <= LISTED], minlength=LISTED + 1)
+            chosen = wanted(sizes)
+            marks[text[consecutive(begins[chosen], sizes[chosen])]] |= np.uint32(1 << band)
+        return marks, buckets
 
     def pairs(self) -> Iterator[tuple[I64, I64]]:
         """Yield the candidates of the listed buckets, each once; with `new`, those with a new text or two."""
@@ -139,10 +139,20 @@ class Buckets:
                 right = text[consecutive(some[part] + 1, behind[part])]
                 near = self.limits.near(left, right)
                 left, right = left[near], right[near]
+                in_crowds = self.crowded[left] & self.crowded[right] != 0
+                yield self._new_in(band, left[~in_crowds], right[~in_crowds])
+                left, right = left[in_crowds], right[in_crowds]
                 shared, crowd, rare = self._shared(left, right)
                 lists = np.where(crowd != 0, rare, shared)
                 first = (lists & -lists) == np.uint32(1 << band)
                 yield left[first], right[first]
+
+    def _new_in(self, band: int, left: I64, right: I64) -> tuple[I64, I64]:
+        """Return the pairs that share no key of an earlier band."""
+        for keys in self._texts.bands[:band]:
+            new = keys[left] != keys[right]
+            left, right = left[new], right[new]
+        return left, right
 
     def meet(self, left: I64, right: I64) -> Flags:
         """Return which pairs are candidates, listed or in a crowd."""
@@ -157,14 +167,14 @@ class Buckets:
 
     def _shared(self, left: I64, right: I64) -> tuple[U32, U32, U32]:
         """Return a bit for each band whose key pairs share, those of crowds, and those of rare keys."""
-        same = np.zeros((len(left), 32), dtype=bool)
-        np.equal(self._texts.bands[left], self._texts.bands[right], out=same[:, :BANDS])
-        shared = np.packbits(same, axis=1, bitorder="little").view("<u4")[:, 0].astype(np.uint32)
+        shared = np.zeros(len(left), dtype=np.uint32)
+        for band, keys in enumerate(self._texts.bands):
+            shared |= (keys[left] == keys[right]).astype(np.uint32) << np.uint32(band)
         return shared, shared & self.crowded[left], shared & self._rare[left]
 
     def sort(self, band: int) -> tuple[I64, I64, I64]:
         """Return the texts that share a key in a band, bucket by bucket, and where these begin and their sizes."""
-        numbers = self._texts.bands[self._some, band].astype(np.uint64) << np.uint64(32)
+        numbers = self._texts.bands[band][self._some].astype(np.uint64) << np.uint64(32)
         numbers |= self._some.astype(np.uint64)
         if self._old is not None:
             numbers |= self._old.astype(np.uint64) << np.uint64(31)

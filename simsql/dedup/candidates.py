@@ -36,10 +36,10 @@ class Tokens(NamedTuple):
     """Returns the tokens of those at these positions, none of them twice, one after the other."""
     how: Compare = compare_trigrams
 
-    def compare(self, candidates: Candidates) -> Iterator[tuple[I64, I64, Similarities]]:
-        """Yield the similarities of pairs."""
+    def compare(self, candidates: Candidates, least: float = 0) -> Iterator[tuple[I64, I64, Similarities]]:
+        """Yield the similarities of pairs. Those that cannot be `least` similar may be left out."""
         for pairs in _together(candidates):
-            yield from compare_pairs(self.counts, self.read, pairs, self.how)
+            yield from compare_pairs(self.counts, self.read, pairs, self.how, least)
 
 
 def choose_similar(

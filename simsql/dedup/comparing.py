@@ -71,7 +71,7 @@ class Comparison:
             # Fingerprints are as near as sketches to similarities by trigrams, and farther to those by features.
             distance = 64 if self.rules.by_features else self.rules.distance
             self._buckets = Buckets(self._described(), distance, self.rules.similarity, new)
-            compared = self._tokens.compare(self._buckets.pairs())
+            compared = self._tokens.compare(self._buckets.pairs(), self.rules.similarity)
             self._crowds = Crowds(self._buckets, self._compare_similar)
         else:
             compared = self._compare_near(new, workers)
@@ -97,9 +97,9 @@ class Comparison:
     def _described(self) -> Described:
         """Return what finds the candidates among the nodes; scopes have no keys in common, but by chance."""
         found, example = self.corpus.features, self.nodes.example
-        bands = found.bands[example]
+        bands = np.ascontiguousarray(found.bands[example].T)
         if self._scope is not None:
-            bands ^= mix(self._scope.astype(np.uint64)).astype(np.uint32)[:, None]
+            bands ^= mix(self._scope.astype(np.uint64)).astype(np.uint32)
         return Described(self.nodes.fingerprint, found.sketch[example], bands, self._scope)
 
     def _compare_near(self, new: Flags | None, workers: int | None) -> Iterator[tuple[I64, I64, Similarities]]:

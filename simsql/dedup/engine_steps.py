@@ -164,5 +164,5 @@ def _crowds(found: pa.Table, nodes: Nodes, rules: Rules, sizes: Sizes, spool: To
 
     rare = found["rare"].fill_null(0).to_numpy().astype(np.uint32)
     crowded = Crowded(sizes, members, rare)
-    described = Described(nodes.fingerprint, minima.sketches, minima.bands)
+    described = Described(nodes.fingerprint, minima.sketches, minima.bands.T)
     return Crowds(Buckets(described, rules.distance, rules.similarity, crowded=crowded), similar_of)

@@ -63,8 +63,9 @@ class LabelledTexts:
         similarity = compare_documents(
             counts, lambda some: hashes[consecutive(starts[some], counts[some])], self._left, self._right, how
         )
-        described = np.concatenate([part.data for part in prints]), *map(np.concatenate, zip(*minima, strict=True))
-        return Described(*described), similarity, lacking[self._left] | lacking[self._right]
+        sketches, bands = map(np.concatenate, zip(*minima, strict=True))
+        described = Described(np.concatenate([part.data for part in prints]), sketches, bands.T)
+        return described, similarity, lacking[self._left] | lacking[self._right]
 
     def _distances(self, texts: Described, least: float | None, limits: Mapping[int, int]) -> I64:
         """Return the first distance at which `simsql dedup` compares each pair, given the bits it allows."""

@@ -1,7 +1,8 @@
 """Compare pairs of documents in bounded memory, whatever their length: tokens are read in blocks.
 
 Pairs are put into groups, whose tokens are read together. Documents that pairs connect are in one group if they
-are few. Many are cut into tiles, and the pairs between two tiles are a group.
+are few. Many are cut into tiles, and the pairs between two tiles are a group. Of large collections, most documents
+are connected by pairs that only share a passage: bitmaps of their features exclude most of these pairs before.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,6 +15,11 @@ from simsql.arrays.positions import consecutive, portions, roots_of, unite
 from simsql.fingerprint.features import padded_trigrams
 from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.shared_features import compare_features
+
+# A bitmap of a document has a bit for each value of the upper bits of its features.
+_UPPER_BITS = 10
+# The pairs of each document that are worth bitmaps, and those whose bitmaps fit the cache.
+_PAIRS_OF_DOCUMENT, _SCREENED = 2, 1 << 14
 
 # Documents and tokens of a tile; a longer text is a tile of its own. A group is made of one or two tiles.
 _TILE, _TILE_TOKENS = 256, 1 << 19
@@ -41,6 +47,12 @@ class Compared(NamedTuple):
 def compare_trigrams(tokens: U64, counts: I64, groups: I64, left: I64, right: I64) -> NDArray[np.float64]:
     """Return the similarities of pairs of documents, given their tokens, as `similarity` does."""
     return compare_features(*padded_trigrams(tokens, counts), groups, left, right)
+
+
+_FEATURES: dict[Compare, Callable[[U64, I64], tuple[U64, I64]]] = {
+    compare_trigrams: padded_trigrams,
+    compare_features: lambda features, counts: (features, counts),
+}
 
 
 def compare_documents(
@@ -75,17 +87,59 @@ def documents_of(pairs: U64) -> tuple[I64, I64]:
 
 
 def compare_pairs(
-    counts: I64, read_tokens: ReadTokens, pairs: U64, compare: Compare = compare_trigrams
+    counts: I64, read_tokens: ReadTokens, pairs: U64, compare: Compare = compare_trigrams, least: float = 0
 ) -> Iterator[Compared]:
     """Yield the similarities of pairs of documents, in any order, and overwrite `pairs`.
 
-    `counts` is the number of tokens of each document. `read_tokens` gets the numbers of some documents, none of
-    them twice, and returns the hashes of their tokens, document after document. `pairs` are as `pairs_of` returns
-    them. Beside them, memory grows with the number of documents and the longest texts.
+    Pairs that are less than `least` similar may be left out. `counts` is the number of tokens of each document.
+    `read_tokens` gets the numbers of some documents, none of them twice, and returns the hashes of their tokens,
+    document after document. `pairs` are as `pairs_of` returns them. Beside them, memory grows with the number of
+    documents and the longest texts.
     """
     # So few pairs have at most 2**24 documents, and tiles.
     for some in _slices(len(pairs), 1 << _TILE_BITS - 1):
-        yield from _compare(counts, read_tokens, pairs[some], compare)
+        chosen = pairs[some]
+        if least > 0 and (features_of := _FEATURES.get(compare)):
+            chosen = _screen(counts, read_tokens, chosen, features_of, least)
+        yield from _compare(counts, read_tokens, chosen, compare)
+
+
+def _screen(
+    counts: I64,
+    read_tokens: ReadTokens,
+    pairs: U64,
+    features_of: Callable[[U64, I64], tuple[U64, I64]],
+    least: float,
+) -> U64:
+    """Return the pairs whose bitmaps allow that they are `least` similar; all, if they are few.
+
+    A bit of one bitmap alone is a feature, or several, that the other document does not have.
+    """
+    sizes = np.zeros(len(counts), dtype=np.int64)
+    for some in _slices(len(pairs), _PAIRS):
+        for side in documents_of(pairs[some]):
+            sizes[side] = 1
+    documents, place = np.flatnonzero(sizes), np.cumsum(sizes) - 1
+    if len(pairs) < _PAIRS_OF_DOCUMENT * len(documents):
+        return pairs
+    bitmaps = np.empty((len(documents), (1 << _UPPER_BITS) // 64), dtype=np.uint64)
+    for some in portions(counts[documents], _BLOCK_TOKENS):
+        here = documents[some]
+        features, sizes[here] = features_of(read_tokens(here), counts[here])
+        bits = np.zeros((len(here), 1 << _UPPER_BITS), dtype=bool)
+        upper = (features >> np.uint64(64 - _UPPER_BITS)).view(np.int64)
+        bits[np.repeat(np.arange(len(here)), sizes[here]), upper] = True
+        bitmaps[some] = np.packbits(bits, axis=1).view(np.uint64)
+    possible = np.empty(len(pairs), dtype=bool)
+    for some in _slices(len(pairs), _SCREENED):
+        one, other = documents_of(pairs[some])
+        first, second = bitmaps[place[one]], bitmaps[place[other]]
+        only_first, only_second = (
+            np.bitwise_count(bits).sum(axis=1, dtype=np.int64) for bits in (first & ~second, second & ~first)
+        )
+        shared = np.minimum(sizes[one] - only_first, sizes[other] - only_second)
+        possible[some] = shared / np.maximum(shared + only_first + only_second, 1) >= least
+    return pairs[possible]
 
 
 def _slices(size: int, step: int) -> Iterator[slice]:

@@ -24,7 +24,7 @@ def describe(texts, *, scoped):
     keys[:, :3] = [keys for keys, *_ in texts]
     fingerprints = np.array([bits for _, bits, *_ in texts], dtype=np.uint64)
     scope = np.array([scope for *_, scope in texts]) if scoped else None
-    return Described(fingerprints, fingerprints << np.uint64(40), keys, scope)
+    return Described(fingerprints, fingerprints << np.uint64(40), keys.T, scope)
 
 
 def meeting(texts, size, *, scoped):

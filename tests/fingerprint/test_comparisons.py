@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.fingerprint import compare_documents, compare_pairs, documents_of, pairs_of
+from simsql.fingerprint import compare_documents, compare_pairs, compare_trigrams, documents_of, pairs_of
 from simsql.fingerprint.shared_features import compare_features
 
 # Hashes that agree in their upper bits, and hashes that differ there.
@@ -32,6 +32,11 @@ def trigrams(tokens):
 def flat(documents):
     tokens = [token for document in documents for token in document]
     return np.array(tokens, dtype=np.uint64), np.array([len(document) for document in documents], dtype=np.int64)
+
+
+def sources(documents):
+    """Return what reads documents, as for `compare_pairs`."""
+    return flat(documents)[1], lambda places: flat([documents[place] for place in places.tolist()])[0]
 
 
 @contextlib.contextmanager
@@ -107,15 +112,36 @@ def test_similarities_are_the_same_in_tiles_and_blocks_of_any_size(collection, t
     assert all(size <= max(tokens, 2 * (tile_tokens + longest)) or places <= 2 for size, places in sizes)
 
 
+@given(collections(), st.floats(0, 1, exclude_min=True), st.integers(1, 90))
+def test_pairs_that_may_be_similar_are_not_left_out(collection, least, tokens):
+    documents, pairs = collection
+    left, right = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    for measure, compare in ((similar, compare_trigrams), (jaccard, compare_features)):
+        all_of = {(min(pair), max(pair)): measure(*(documents[place] for place in pair)) for pair in pairs}
+        with small(_PAIRS_OF_DOCUMENT=0, _BLOCK_TOKENS=tokens, _PAIRS=2, _SCREENED=1):
+            blocks = list(compare_pairs(*sources(documents), pairs_of(left, right), compare, least))
+        found = {
+            (min(a, b), max(a, b)): alike
+            for block in blocks
+            for a, b, alike in zip(*(column.tolist() for column in block), strict=True)
+        }
+        assert {pair for pair, alike in all_of.items() if alike >= least} <= found.keys()
+        assert found.items() <= all_of.items()
+
+
+def test_most_pairs_without_much_in_common_are_left_out():
+    documents = [[place << 54 for place in range(first, first + 9)] for first in range(0, 900, 6)]
+    left, right = np.triu_indices(len(documents), 1)
+    (block,) = compare_pairs(*sources(documents), pairs_of(left, right), compare_features, 0.2)
+    assert np.all(block.right - block.left == 1)
+    assert len(block.left) == len(documents) - 1
+
+
 def test_pairs_are_compared_in_several_portions():
     documents = [[1, 2], [2, 3], [1, 2, 3], [4]]
     left, right = np.array([0, 0, 3, 2]), np.array([1, 2, 1, 1])
-
-    def read(places):
-        return flat([documents[place] for place in places.tolist()])[0]
-
     with mock.patch("simsql.fingerprint.comparisons._TILE_BITS", 2):
-        blocks = list(compare_pairs(flat(documents)[1], read, pairs_of(left, right)))
+        blocks = list(compare_pairs(*sources(documents), pairs_of(left, right)))
     assert len(blocks) == 2
     found = [pair for block in blocks for pair in zip(*(column.tolist() for column in block), strict=True)]
     expected = [(0, 1, 0), (0, 2, 2 / 7), (1, 3, 0), (1, 2, 2 / 7)]
