@@ -36,8 +36,8 @@ from simsql.errors import SimsqlError
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# Tasks for each additional process: they keep it busy, and more would only keep texts in memory.
-_AHEAD = 2
+# Tasks for each additional process, as one is on its way to it, and a result from it: more would only take memory.
+_AHEAD = 3
 # Results for each process that wait for an earlier one: they are small, but their items may be large.
 _WAITING = 8
 
