@@ -29,6 +29,6 @@ def _run_app() -> int:
         _process.complain(f"error: the command line needs simsql[cli]: pip install {' '.join(missing)}")
         return 1
     # Imported here, where Ctrl-C is caught, because it takes a tenth of a second or more.
-    from simsql.cli._app import run_app  # noqa: PLC0415
+    from simsql.cli._app import run_app
 
     return run_app()

@@ -135,17 +135,18 @@ def _take_apart(function: Callable[..., None]) -> Callable[..., None]:
     """Return the function with the fields of dataclasses among its parameters in place of the dataclasses."""
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     groups: dict[str, Any] = {each.name: each.annotation for each in parameters if is_dataclass(each.annotation)}
-    flat = [
-        part.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for each in parameters
-        for part in (inspect.signature(groups[each.name]).parameters.values() if each.name in groups else [each])
-    ]
+    flat: list[inspect.Parameter] = []
+    for each in parameters:
+        group = groups.get(each.name)
+        parts = inspect.signature(group, eval_str=True).parameters.values() if group else [each]
+        flat += [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in parts]
 
     @wraps(function)
     def call(**given: Any) -> None:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         gc.freeze()  # the modules, which stay
+        gc.set_threshold(10_000)  # the command imports more
         gc.enable()
         function(**given)
 

@@ -32,7 +32,7 @@ def postgresql_errors(install: str = "simsql install") -> Iterator[None]:
     except Exception as error:
         if "psycopg" not in sys.modules:  # a command without a database does not wait for its import
             raise
-        from simsql.database.connect import PostgresqlError, is_wrong_name, one_line  # noqa: PLC0415
+        from simsql.database.connect import PostgresqlError, is_wrong_name, one_line
 
         if not isinstance(error, PostgresqlError):
             raise
@@ -86,10 +86,10 @@ class Connecting:
         unless `new`: it is probably misspelled.
         """
         # Here: whoever works without a database does not wait for their import.
-        from sqlalchemy import event  # noqa: PLC0415
+        from sqlalchemy import event
 
-        from simsql.database.connect import open_engine  # noqa: PLC0415
-        from simsql.server import holds_server, start_embedded  # noqa: PLC0415
+        from simsql.database.connect import open_engine
+        from simsql.server import holds_server, start_embedded
 
         url, folder = self.url(), self.server_dir
         if folder and not new and not holds_server(folder):

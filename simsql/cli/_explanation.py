@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from simsql.documents import printable
 from simsql.documents.output_formats import Format, print_json
-from simsql.fingerprint import show_similarity
 
 if TYPE_CHECKING:  # commands without a database do not wait for the imports
     from simsql.database.explain_row import ExplainedRow
@@ -17,6 +16,8 @@ def print_explanation(
     form: Format | None, found: "Explanation | ExplainedRow", names: Iterable[str], verdict: str
 ) -> None:
     """Print what decided: a line of JSON, or the names of what it is about, the measures, and the reason."""
+    from simsql.fingerprint import show_similarity
+
     if form is Format.JSONL:
         print_json(asdict(found))
         return

@@ -120,7 +120,7 @@ def _raise_again(usual: Callable[[Any], object], unraisable: Any) -> None:
     if not isinstance(error, KeyboardInterrupt):
         usual(unraisable)
         return
-    import threading  # noqa: PLC0415 - not before it is needed
+    import threading
 
     _interrupted = 0.0
     number = error.args[0] - 128 if isinstance(error, Terminated) else signal.SIGINT
@@ -135,6 +135,6 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - as
 
 
 def _abandon(file: TextIO) -> None:
-    from simsql.documents.output import abandon  # noqa: PLC0415 - not before it is needed
+    from simsql.documents.output import abandon
 
     abandon(file)

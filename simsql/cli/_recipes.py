@@ -1,13 +1,20 @@
 """Parse recipes on the command line."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simsql.errors import UsageError
-from simsql.fingerprint import Recipe, read_recipe
+
+if TYPE_CHECKING:
+    from simsql.fingerprint import Recipe
 
 
 def parse_recipe(name: str | None) -> Recipe | None:
     """Return the recipe with an id or a name, or read it from a file."""
+    from simsql.fingerprint import Recipe, read_recipe
+
     if name is None:
         return None
     try:

@@ -1,5 +1,7 @@
 """`simsql backfill`: fingerprints for the texts that are in a table, once or as a worker."""
 
+from __future__ import annotations
+
 import os
 import sys
 import time
@@ -8,10 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from socket import AF_UNIX, SOCK_DGRAM, socket
-from typing import Annotated, Any, NoReturn
-
-from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from simsql.cli._app import as_commands, command
 from simsql.cli._database import Working
@@ -29,12 +28,14 @@ from simsql.cli._options import (
 )
 from simsql.cli._process import complain, interrupt_behind
 from simsql.cli._recipes import parse_recipe
-from simsql.database import SearchIndex
-from simsql.database.backfill import Filled
-from simsql.database.connect import one_line
 from simsql.documents import printable
 from simsql.errors import UsageError
 from simsql.processes import usable_cores
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from simsql.database.backfill import Filled
 
 _PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds between two looks of --follow
 
@@ -62,6 +63,8 @@ def backfill_command(
     again after other programs have added rows without fingerprints, or use --follow. Once that has reached the
     database, it waits for it after errors, and goes on.
     """
+    from simsql.database import SearchIndex
+
     if follow and all_rows:
         raise UsageError("--follow looks for rows without a fingerprint: run --all-rows on its own")
     if health and not follow:
@@ -96,6 +99,9 @@ def _follow(
     health: Path | None,
 ) -> NoReturn:
     """Look at the table again and again. After errors of PostgreSQL, unless it is the first look, begin again."""
+    from sqlalchemy.exc import DBAPIError
+
+    from simsql.database.connect import one_line
 
     def report(share: float) -> None:  # noqa: ARG001 - as a progress bar has it
         if health:

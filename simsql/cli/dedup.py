@@ -1,9 +1,11 @@
 """`simsql dedup`: clusters of near-duplicates in files."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,14 +26,14 @@ from simsql.cli._options import (
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, count_skips, print_skips, print_summary
 from simsql.decide.rules import PICTURE_DROP_SIMILARITY, Keep, Rules
-from simsql.dedup.job import DedupOptions, run_dedup
-from simsql.dedup.sinks.clusters import ClusterCount, ClusterOutput, FileSink
-from simsql.dedup.sinks.formats import TABLE, FirstClusters, choose_writer
-from simsql.dedup.sources.files import FileSource
 from simsql.documents import STDOUT, printable
 from simsql.errors import UsageError
-from simsql.fingerprint import FOLDING_RECIPE, Recipe
 from simsql.processes import usable_cores
+
+if TYPE_CHECKING:
+    from simsql.dedup.sinks.clusters import ClusterCount, FileSink
+    from simsql.dedup.sources.files import FileSource
+    from simsql.fingerprint import Recipe
 
 _FOUND = 3  # the exit code of --against for documents that could be dropped
 
@@ -91,6 +93,11 @@ def dedup_command(
     could be dropped is similar to one that is kept. Documents that cannot be read are skipped, counted and
     listed in the summary on stderr. No PostgreSQL is needed, and nothing is kept.
     """
+    from simsql.dedup.job import DedupOptions, run_dedup
+    from simsql.dedup.sinks.clusters import ClusterOutput
+    from simsql.dedup.sinks.formats import TABLE, FirstClusters, choose_writer
+    from simsql.fingerprint import FOLDING_RECIPE
+
     if explain and (output or drop_list or clean or report):
         raise UsageError("--explain writes no clusters: leave out --output, --drop-list, --clean and --report")
     if null and not drop_list:

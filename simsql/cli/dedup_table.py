@@ -1,12 +1,11 @@
 """`simsql dedup-table`: decisions about the rows of a table, in a new table."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import replace as replaced
 from pathlib import Path
-from typing import Annotated
-
-from sqlalchemy import Engine
-from sqlalchemy.exc import ProgrammingError
+from typing import TYPE_CHECKING, Annotated
 
 from simsql.cli._app import command
 from simsql.cli._database import Working
@@ -14,18 +13,16 @@ from simsql.cli._explanation import print_explained_pair
 from simsql.cli._options import Deciding, FoldingRecipeName, Html, TableName, Workers, option, path_option
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import print_skips, print_summary
-from simsql.database.binds import begin
-from simsql.database.query import RowQuery
-from simsql.database.search_index import SearchIndex, compared_texts
-from simsql.database.sources import TextColumns
-from simsql.dedup.sinks.table import TableSink
-from simsql.dedup.sources.rows import RowSource
-from simsql.dedup.sources.table import TableOptions
-from simsql.dedup.table_job import dedup_table
 from simsql.documents import main_content
 from simsql.errors import UsageError
-from simsql.fingerprint import FOLDING_RECIPE
 from simsql.processes import usable_cores
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from simsql.database.sources import TextColumns
+    from simsql.dedup.sinks.table import TableSink
+    from simsql.dedup.sources.rows import RowSource
 
 
 @command("dedup-table")
@@ -58,6 +55,10 @@ def dedup_table_command(
     Compare texts as dedup does, and write the decisions to a new table. Nothing is deleted. The table needs a
     primary key, or a unique index on NOT NULL columns.
     """
+    from simsql.dedup.sources.table import TableOptions
+    from simsql.dedup.table_job import dedup_table
+    from simsql.fingerprint import FOLDING_RECIPE
+
     options = TableOptions(
         table,
         dict.fromkeys(text_column or ()),
@@ -93,6 +94,12 @@ def dedup_table_command(
 
 def _texts_of_index(engine: Engine, table: str) -> TextColumns:
     """Return the source of the index, and the function that makes texts of its values, if it has one."""
+    from sqlalchemy.exc import ProgrammingError
+
+    from simsql.database.binds import begin
+    from simsql.database.query import RowQuery
+    from simsql.database.search_index import SearchIndex, compared_texts
+
     try:
         with begin(engine) as connection:
             index, query = SearchIndex(connection, table), RowQuery(text="", similarity=0)

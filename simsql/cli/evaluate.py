@@ -1,10 +1,12 @@
 """`simsql evaluate`: precision and recall on labelled pairs, and the rule to use."""
 
+from __future__ import annotations
+
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,10 +18,12 @@ from simsql.decide.rules import Rules
 from simsql.documents import STDOUT, Outputs, printable
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import SimsqlError, UsageError
-from simsql.evaluate.labelled_texts import find_texts
-from simsql.evaluate.labels import Labels, read_labels
-from simsql.evaluate.measures import Estimate, RuleFigures, best_rule
-from simsql.fingerprint import FOLDING_RECIPE
+
+if TYPE_CHECKING:
+    from simsql.evaluate.labels import Labels
+    from simsql.evaluate.measures import Estimate, RuleFigures
+
+    _Result = tuple[str, list[RuleFigures]]
 
 _FEW = 50  # labels of a kind
 _SIMILARITIES = 0.5, 0.6, 0.7
@@ -39,8 +43,6 @@ _HEADINGS = (
     Column("found", "count"),
     *(Column(name, "number") for name in ("precision", "95%", "recall", "95%", "F1", "95%")),
 )
-
-_Result = tuple[str, list[RuleFigures]]
 
 
 @command("evaluate")
@@ -75,6 +77,11 @@ def evaluate_command(
     without a check and with each similarity, and for each similarity by the features of the recipe. Recommend one
     of these rules.
     """
+    from simsql.evaluate.labelled_texts import find_texts
+    from simsql.evaluate.labels import read_labels
+    from simsql.evaluate.measures import best_rule
+    from simsql.fingerprint import FOLDING_RECIPE
+
     names = dict.fromkeys(recipe or [FOLDING_RECIPE.id])
     recipes = {printable(name): parse_recipe(name) or FOLDING_RECIPE for name in names}
     from_stdin = str(labels) == "-"
@@ -144,6 +151,8 @@ def _interval(estimate: Estimate) -> str:
 
 def _advise(results: Sequence[_Result], best: RuleFigures | None, labels: Labels) -> Iterator[str]:
     """Yield the recommendation, and what speaks against relying on it."""
+    from simsql.fingerprint import FOLDING_RECIPE
+
     if best is None:
         yield "no recommendation: no rule finds any of the near-duplicates; try another recipe"
         return

@@ -1,9 +1,11 @@
 """`simsql fingerprint`: the fingerprints of documents in files."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from simsql.cli._app import command
 from simsql.cli._options import Encode, NewRecipeName, Paths, Reading, number_option, option, share_option
@@ -11,15 +13,15 @@ from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, print_skips
 from simsql.documents import Report, printable
 from simsql.errors import UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_items, simhash_items_with_sketches
-from simsql.hamming import Design
-from simsql.hamming.planner import usual_designs
 from simsql.processes import usable_cores
+
+if TYPE_CHECKING:
+    from simsql.fingerprint import Recipe
 
 
 def _writer(encode: Encode) -> Callable[[int], str]:
     if encode is Encode.SIGNED:
-        from simsql.database import to_bigint  # noqa: PLC0415 - nothing else here needs SQLAlchemy
+        from simsql.database import to_bigint
 
         return lambda fingerprint: str(to_bigint(fingerprint))
     template = {Encode.DECIMAL: "{}", Encode.HEX: "{:016x}", Encode.BITS: "{:064b}"}[encode]
@@ -41,7 +43,9 @@ class _Querying:
 
     def lines(self, items: Iterable[tuple[str, str]], recipe: Recipe) -> Iterator[list[str]]:
         """Yield the query of each text for each usual design; it is empty if the text has no fingerprint."""
-        from simsql.database.similar import SimilarOptions, queries_for_text  # noqa: PLC0415 - as for bigints
+        from simsql.database.similar import SimilarOptions, queries_for_text
+        from simsql.hamming import Design
+        from simsql.hamming.planner import usual_designs
 
         own = Design(self.blocks or Design().blocks, self.lead, self.inner_blocks)
         designs = usual_designs(distance=3) if self.blocks is None and own == Design() else [own]
@@ -70,6 +74,8 @@ def fingerprint_command(
     Print one line per document: the fingerprint, a tab and the id. The first field is empty if the document has no
     fingerprint. Documents that cannot be read are skipped and listed on stderr.
     """
+    from simsql.fingerprint import DEFAULT_RECIPE, simhash_items, simhash_items_with_sketches
+
     made_by = parse_recipe(recipe) or DEFAULT_RECIPE
     if not querying.query and querying != _Querying():
         raise UsageError("the similarity, the recall and the design are those of a query: add --query")

@@ -1,11 +1,12 @@
 """`simsql index ...`: create, list, verify, repair, change and drop simhash indexes."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from sqlalchemy import RowMapping
 
 from simsql.cli._app import app, as_commands, command
 from simsql.cli._database import Connecting, Listing, Working
@@ -25,25 +26,15 @@ from simsql.cli._options import (
     parse_sources,
 )
 from simsql.cli._recipes import parse_recipe
-from simsql.database import (
-    SearchIndex,
-    alter_index,
-    change_storage,
-    create_index,
-    drop_index,
-    read_status,
-    set_default_index,
-)
-from simsql.database.backfill import NOT_UTF8
-from simsql.database.index import Finding, verify
-from simsql.database.index_spec import split_recipe
-from simsql.database.install import Status
 from simsql.documents import printable
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe
-from simsql.hamming import Design
 from simsql.processes import usable_cores
+
+if TYPE_CHECKING:
+    from simsql.database.index import Finding
+    from simsql.database.install import Status
+    from simsql.fingerprint import Recipe
 
 group = typer.Typer(
     name="index",
@@ -101,6 +92,10 @@ def create_command(
     Writers to the table wait until it is done. With --concurrently, they do not: you can search the index once it
     is complete, and if it is interrupted, run the same command again and it resumes.
     """
+    from simsql.database import create_index
+    from simsql.fingerprint import DEFAULT_RECIPE
+    from simsql.hamming import Design
+
     if blocks is None and (lead, inner_blocks) != (1, 0):
         raise UsageError("--lead and --inner-blocks need --blocks: add it, or leave them out")
     design = None if blocks is None else Design(blocks, lead, inner_blocks)
@@ -124,6 +119,8 @@ def create_command(
 
 def _parse_recipe(name: str | None) -> Recipe | str | None:
     """Return the recipe of an index, such as `words12-log-1 of simsql.visible_text` for columns of HTML."""
+    from simsql.database.index_spec import split_recipe
+
     of_texts, function = split_recipe(name)
     recipe = parse_recipe(of_texts)
     return recipe if recipe is None or function is None else f"{recipe.id} of {function}"
@@ -132,6 +129,8 @@ def _parse_recipe(name: str | None) -> Recipe | str | None:
 @command("list", group)
 def list_command(*, run: Listing) -> None:
     """List the indexes of a database with their designs and states."""
+    from simsql.database import read_status
+
     with run.open() as engine:
         status = read_status(engine)
     if status.version is None:
@@ -162,6 +161,10 @@ def verify_command(
     sketch is not that of its text, in the columns that the index knows or in --text-column; without --column,
     those of each index of the table.
     """
+    from simsql.database import SearchIndex
+    from simsql.database.backfill import NOT_UTF8
+    from simsql.database.index import verify
+
     if repair and (table is None or column):
         raise UsageError("--repair repairs all indexes of one table: name the table, and leave out --column")
     if texts and (table is None or repair):
@@ -217,6 +220,8 @@ def change_storage_command(
     Searches go on meanwhile. With expression, so do writers, and if it is interrupted, run it again. With tables,
     writers wait until it is done.
     """
+    from simsql.database import change_storage
+
     with run.open() as engine, run.stages().shares("index") as report:
         change_storage(engine, table, storage.value, column, report=report)
     print(f"simhash index on {printable(table)}: {storage}")
@@ -235,6 +240,8 @@ def alter_command(
 
     Use it if nobody has said so when the index was created. No fingerprint changes.
     """
+    from simsql.database import alter_index
+
     if not (recipe or source):
         raise UsageError("say what the fingerprints are: --recipe, --source or both")
     with connecting.open() as engine:
@@ -256,6 +263,8 @@ def set_default_command(
     index was the default until now, every row with a fingerprint for that one must have one for this one. Nobody
     waits for the change.
     """
+    from simsql.database import set_default_index
+
     with connecting.open() as engine:
         set_default_index(engine, table, column, missing=missing)
     print(f"default index of {printable(table)}: {printable(column)}")
@@ -267,12 +276,15 @@ def drop_command(*, table: TableName, column: IndexedColumn = None, connecting: 
 
     The column and its B-tree stay.
     """
+    from simsql.database import drop_index
+
     with connecting.open() as engine:
         drop_index(engine, table, column)
 
 
 def print_indexes(form: Format, status: Status) -> None:
     """Print one row per index on stdout: the columns of the view simsql.indexes."""
+    from sqlalchemy import RowMapping
 
     def cell(index: RowMapping, name: str) -> Any:
         value = index.get(name, index.get(f"{name}_name"))

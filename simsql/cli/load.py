@@ -1,12 +1,14 @@
 """`simsql load`: rows with fingerprints, from files."""
 
+from __future__ import annotations
+
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,13 +34,13 @@ from simsql.cli._options import (
 )
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import count_skips, print_skips, print_summary
-from simsql.database import load_unique
-from simsql.database.unique import Decision
 from simsql.documents import STDOUT, Layout, Outputs, format_rows, open_output
-from simsql.documents.loading import load_documents, new_documents
 from simsql.documents.output_formats import Column, Format, choose_format, format_of_file, print_rows
 from simsql.errors import UsageError
 from simsql.processes import usable_cores
+
+if TYPE_CHECKING:
+    from simsql.database.unique import Decision
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,9 @@ def load_command(
     listed in the summary on stderr, as are those whose id the table already has, if the id column has a unique
     index. With --unique, commit each batch, and list the documents that are left out, each with its row.
     """
+    from simsql.database import load_unique
+    from simsql.documents.loading import load_documents, new_documents
+
     has_fingerprints = reading.fingerprint_field is not None
     if has_fingerprints and (text_column or sketch_column or recipe or reading.text_field):
         raise UsageError(

@@ -3,15 +3,15 @@
 Options, input and output are compatible with the programs of simhash-cpp.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 
 from simsql.cli._app import command
@@ -19,7 +19,10 @@ from simsql.cli._options import distance_option, number_option, parse_fingerprin
 from simsql.cli._terminal import Telling, is_terminal
 from simsql.documents import Outputs, open_output, printable
 from simsql.errors import SimsqlError, UsageError
-from simsql.hamming import find_clusters, find_pairs
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _STREAM = Path("-")
 _LARGEST = 2**64 - 1
@@ -58,6 +61,10 @@ def find_pairs_command(*, searching: _Searching) -> None:
 
     Print one JSON array [a, b] per line, the smaller fingerprint first. Repeated fingerprints count once.
     """
+    import numpy as np
+
+    from simsql.hamming import find_pairs
+
     pairs = searching.run(find_pairs)
     parts = np.array_split(pairs, len(pairs) // _WRITTEN + 1)
     _write(searching.output, ("[%d, %d]\n" * len(part) % tuple(part.reshape(-1).tolist()) for part in parts))
@@ -69,6 +76,8 @@ def find_clusters_command(*, searching: _Searching) -> None:
 
     Print one JSON array per line: the fingerprints of a cluster, connected by near pairs, in ascending order.
     """
+    from simsql.hamming import find_clusters
+
     _write(searching.output, (f"{cluster.tolist()}\n" for cluster in searching.run(find_clusters)))
 
 
@@ -78,6 +87,8 @@ def _progress(what: str, console: Console) -> AbstractContextManager[object]:
 
 def _read(source: Path) -> NDArray[np.uint64]:
     """Read a fingerprint from each line that is not empty."""
+    import numpy as np
+
     if source != _STREAM and not source.exists():
         raise UsageError(f"no such file: {printable(str(source))}")
     with nullcontext(sys.stdin.buffer) if source == _STREAM else source.open("rb") as file:

@@ -1,14 +1,18 @@
 """`simsql plan`: what searches cost, by design and by the skew of the fingerprints."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from simsql.cli._app import command
 from simsql.cli._database import Listing
 from simsql.cli._options import IndexedColumn, distance_option, number_option, option
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import UsageError
-from simsql.hamming import Choice, Plan, plan
+
+if TYPE_CHECKING:
+    from simsql.hamming import Choice, Plan
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -42,6 +46,8 @@ def plan_command(
     search and to add a row, and what it is best for. Only --like connects to a server: it reads a table, for
     figures that fit the skew of its fingerprints.
     """
+    from simsql.hamming import plan
+
     if table is None and run.is_given:
         raise UsageError("--database and --server-dir are for reading a table: add --like")
     if rows is None and table is None:
@@ -50,7 +56,7 @@ def plan_command(
         raise UsageError("--column needs --like")
     sample = None
     if table is not None:
-        from simsql.database.samples import sample_fingerprints  # noqa: PLC0415 - most plans need no database
+        from simsql.database.samples import sample_fingerprints
 
         with run.open() as engine, engine.connect() as connection:
             stored, sample = sample_fingerprints(connection, table, column)

@@ -8,8 +8,6 @@ from simsql.cli._options import FoldingRecipeName, Paths, Reading, Workers, numb
 from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, print_skips
 from simsql.documents import STDOUT, Outputs
-from simsql.evaluate.sample import write_sample
-from simsql.fingerprint import FOLDING_RECIPE
 from simsql.processes import usable_cores
 
 
@@ -33,6 +31,9 @@ def sample_command(
     distance and similarity, the number of pairs that it stands for (its weight), and an empty label. Fill in
     near-duplicate, not or unsure, and run simsql evaluate.
     """
+    from simsql.evaluate.sample import write_sample
+    from simsql.fingerprint import FOLDING_RECIPE
+
     made_by = parse_recipe(recipe) or FOLDING_RECIPE
     outputs = Outputs({"--output": output or STDOUT})
     if recipe:

@@ -1,5 +1,7 @@
 """`simsql near`, `similar`, `pairs` and `clusters`: searches in an indexed table."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -8,9 +10,7 @@ from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any
-
-from sqlalchemy import Connection, Engine
+from typing import TYPE_CHECKING, Annotated, Any
 
 from simsql.cli._app import command
 from simsql.cli._database import Listing
@@ -33,17 +33,19 @@ from simsql.cli._options import (
     share_option,
 )
 from simsql.cli._recipes import parse_recipe
-from simsql.database import SearchIndex
-from simsql.database.explain_row import explain_row
-from simsql.database.primary_keys import PrimaryKeys
-from simsql.database.query import NOT_GIVEN, RowOptions, RowQuery
-from simsql.database.results import Member, Pair, Results, Row
-from simsql.database.search_index import MatchingRow
-from simsql.database.similar import SIMILARITY, SimilarOptions
 from simsql.documents import UnfitError, printable, read_document, read_single_text
 from simsql.documents.output_formats import Column, Format, print_json, print_rows
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import show_similarity
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+    from simsql.database import SearchIndex
+    from simsql.database.primary_keys import PrimaryKeys
+    from simsql.database.query import RowOptions, RowQuery
+    from simsql.database.results import Member, Pair, Results, Row
+    from simsql.database.search_index import MatchingRow
+    from simsql.database.similar import SimilarOptions
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,9 @@ def near_command(
     Print the matching rows, nearest first. With --similarity, compare their texts with yours and print only rows
     that are similar. If the table has sketches, --sketch-column saves reading most of the other texts.
     """
+    from simsql.database import SearchIndex
+    from simsql.database.query import NOT_GIVEN, RowQuery
+
     if [searched.text, searched.file, fingerprint].count(None) != 2:
         raise UsageError("use exactly one of --text, --file and --fingerprint")
     if similarity is not None and fingerprint is not None:
@@ -127,7 +132,7 @@ def near_command(
 def similar_command(
     *,
     searched: _Text,
-    similarity: Annotated[float, share_option("--similarity", f" to yours{OF_TITLES}")] = SIMILARITY,
+    similarity: Annotated[float, share_option("--similarity", f" to yours{OF_TITLES}")] = 0.6,
     recall: Annotated[
         float | None, share_option("--recall", "; by default 0.99, or less if that takes long")
     ] = None,
@@ -140,6 +145,10 @@ def similar_command(
     Print the rows, most similar first. The search reads the keys that similar texts most likely have, and misses
     few of them. If the table has sketches, --sketch-column saves reading most of the other texts.
     """
+    from simsql.database import SearchIndex
+    from simsql.database.query import RowQuery
+    from simsql.database.similar import SimilarOptions
+
     if (searched.text is None) == (searched.file is None):
         raise UsageError("use either --text or --file")
     text, options = searched.read(run), SimilarOptions(similarity=similarity, recall=recall)
@@ -158,6 +167,9 @@ def _search(
     run: Listing,
 ) -> None:
     """Print the rows that a search finds, or explain what decided about one of them."""
+    from simsql.database import SearchIndex
+    from simsql.database.explain_row import explain_row
+
     given = parse_recipe(rows.recipe)
     columns: dict[str, Any] = {"text_column": rows.text_column, "sketch_column": rows.sketch_column}
     with run.open() as engine, _snapshot(engine) as connection, run.remark_on_warnings():
@@ -198,6 +210,8 @@ def _print_near(form: Format, rows: Sequence[MatchingRow], compared: bool) -> No
 
 
 def _cell(form: Format, value: float) -> float | str:
+    from simsql.fingerprint import show_similarity
+
     is_similarity = isinstance(value, float)
     return show_similarity(value) if is_similarity and form is Format.TABLE else value
 
@@ -234,6 +248,8 @@ def pairs_command(*, wanted: _WholeTable, run: Listing) -> None:
 
     Print each pair of different fingerprints, in no particular order. This takes about 60 bytes of memory per row.
     """
+    from simsql.database import SearchIndex
+
     _list("pairs", SearchIndex.pairs, _print_pairs, wanted, run)
 
 
@@ -245,6 +261,8 @@ def clusters_command(*, wanted: _WholeTable, run: Listing) -> None:
     fingerprints connected by near pairs, or of one fingerprint that several rows share. Its number is the
     fingerprint that PostgreSQL sorts first. This takes about 80 bytes of memory per row.
     """
+    from simsql.database import SearchIndex
+
     _list("clusters", SearchIndex.clusters, _print_clusters, wanted, run)
 
 
@@ -263,6 +281,9 @@ def _list(
     run: Listing,
 ) -> None:
     """Print the results of a search, or copy them into a table."""
+    from simsql.database import SearchIndex
+    from simsql.database.primary_keys import PrimaryKeys
+
     into = wanted.into
     if into is not None and (run.form or wanted.keys):
         raise UsageError("--into writes fingerprints into a table: leave out --format and --keys")

@@ -3,24 +3,25 @@
 They manage its schema in a database, and its embedded server.
 """
 
+from __future__ import annotations
+
 import re
 import signal
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from sqlalchemy import Row
 
 from simsql.cli._app import as_commands, command
 from simsql.cli._database import Connecting, Working, postgresql_errors
 from simsql.cli._options import Folder, Printing, option
 from simsql.cli.index import print_indexes
-from simsql.database import install_schema, maintain, read_status, schema_sql, uninstall_schema
-from simsql.database.install import installation_faults, missing_requirements
 from simsql.documents import printable
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import UsageError
-from simsql.server import start_embedded
+
+if TYPE_CHECKING:
+    from sqlalchemy import Row
 
 _PROBLEMS = (Column("problem"), Column("remedy"))
 _STATUS = tuple(map(Column, ("postgresql", "schema", "revision", "outdated", "indexes")))
@@ -38,6 +39,8 @@ def install_command(
     Indexes stay, and you can search them as before. With --sql, print the SQL instead, for a database without
     simsql or, with --from, for one that has this revision: simsql status shows it.
     """
+    from simsql.database import install_schema, read_status, schema_sql
+
     if sql or start:
         if not sql or connecting.is_given:
             raise UsageError("--from needs --sql, and --sql connects to no database: leave out the other options")
@@ -60,6 +63,8 @@ def uninstall_command(
     Fail if there are simhash indexes, or views and other objects of yours that use simsql. Your tables keep their
     fingerprint columns and the B-trees on them.
     """
+    from simsql.database import uninstall_schema
+
     with connecting.open() as engine:
         removed = uninstall_schema(engine, drop_indexes=drop_indexes)
     print(f"schema simsql: {'uninstalled' if removed else 'not installed'}")
@@ -76,6 +81,9 @@ def status_command(
     the role lacks for the installation; otherwise the indexes that need a repair, a vacuum or the like, and
     roles with privileges that they should not have.
     """
+    from simsql.database import read_status
+    from simsql.database.install import installation_faults, missing_requirements
+
     with connecting.open() as engine:
         status = read_status(engine)
         outdated = status.version is not None and status.revision != status.newest_revision
@@ -132,6 +140,8 @@ def maintain_command(
     read and write meanwhile; what they have locked is skipped. If it fails for an index, go on with the others,
     and exit with code 1 at the end. Meant for a schedule, with --quiet.
     """
+    from simsql.database import maintain
+
     with run.open() as engine:
         maintain(engine, time_limit=time_limit, report=lambda line: run.remark(as_commands(line)))
 
@@ -143,6 +153,8 @@ def server_command(folder: Folder) -> None:
     Start the server, print its URL and wait for Ctrl-C or SIGTERM. Meanwhile, connect with psql, --database or any
     program on this machine. The last process that uses the server stops it.
     """
+    from simsql.server import start_embedded
+
     with start_embedded(folder) as server:
         with postgresql_errors():
             url = server.url().set(drivername="postgresql")
