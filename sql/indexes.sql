@@ -138,7 +138,8 @@ BEGIN
     EXECUTE format('DROP FUNCTION IF EXISTS '
                    'simsql.search_%1$s(bigint, integer), simsql.search_%1$s(bigint, integer, jsonb), '
                    'simsql.scan_%1$s(bigint, integer), simsql.scan_%1$s(bigint, integer, jsonb), '
-                   'simsql.similar_%1$s(bigint, integer, jsonb, jsonb)', index_id);
+                   'simsql.similar_%1$s(bigint, integer, jsonb, jsonb), '
+                   'simsql.rows_%1$s(bigint[], bigint, anyelement, jsonb)', index_id);
 END
 $$;
 

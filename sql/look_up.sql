@@ -215,9 +215,12 @@ $$;
 CREATE OR REPLACE FUNCTION simsql._sees_rows(table_name regclass) RETURNS boolean
 LANGUAGE plpgsql STABLE
 AS $$
+DECLARE
+    file constant oid := (SELECT c.relfilenode FROM pg_class AS c WHERE c.oid = table_name AND NOT c.relhassubclass);
 BEGIN
     RETURN simsql._locks_at_once(table_name)
-           AND NOT (simsql._takes_snapshots() AND simsql._is_rewritten(table_name));
+           AND ((file = pg_relation_filenode(table_name)) IS TRUE
+                OR NOT simsql._takes_snapshots() OR NOT simsql._is_rewritten(table_name));
 END
 $$;
 

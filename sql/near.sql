@@ -1,21 +1,5 @@
 -- Single searches: near, near_rows and explain_near.
 
--- Calls the search function of an index.
-CREATE OR REPLACE FUNCTION simsql._search(index_id integer, fingerprint bigint, distance integer, scope jsonb)
-RETURNS SETOF simsql.match
-LANGUAGE plpgsql STABLE ROWS 10
-AS $$
-BEGIN
-    IF scope IS NULL THEN
-        RETURN QUERY EXECUTE format('SELECT fingerprint, distance FROM simsql.search_%s($1, $2)', index_id)
-                       USING fingerprint, distance;
-    ELSE
-        RETURN QUERY EXECUTE format('SELECT fingerprint, distance FROM simsql.search_%s($1, $2, $3)', index_id)
-                       USING fingerprint, distance, scope;
-    END IF;
-END
-$$;
-
 -- Calls the function of an index for similar texts.
 CREATE OR REPLACE FUNCTION simsql._search_similar(
     index_id integer, fingerprint bigint, distance integer, scope jsonb, query jsonb)
@@ -50,7 +34,9 @@ BEGIN
     IF NOT asked BETWEEN 0 AND 64 THEN
         PERFORM simsql._distance(asked, NULL);
     END IF;$sql$,
-            'any_call', 'SELECT s.fingerprint, s.distance FROM simsql._search(index_id, fingerprint, asked, scope) AS s',
+            'any_call', $sql$EXECUTE format('SELECT fingerprint, distance FROM simsql.search_%s($1, $2%s)', index_id,
+                                    CASE WHEN scope IS NOT NULL THEN ', $3' END)
+                       USING fingerprint, asked, scope$sql$,
             'calls', $sql$
         IF scope IS NULL THEN
             RETURN QUERY
@@ -100,17 +86,17 @@ DECLARE
     file oid;
     asked integer;{variables}
     fits boolean;
+    is_locked boolean;
     must_wait boolean := false;
     is_current constant boolean := simsql._is_current();
 BEGIN
     BEGIN
-        SELECT r.id, r.table_name, r.column_name, r.distance, r.scope_columns, r.stamp_id,
-               (SELECT c.relfilenode FROM pg_class AS c WHERE c.oid = r.table_id AND NOT c.relhassubclass)
+        SELECT r.id, r.table_name, r.column_name, r.distance, r.scope_columns, r.stamp_id, (r.marks).file
           INTO STRICT index_id, indexed_table, indexed_column, asked, scope_columns, stamp_id, file
           FROM simsql.registry AS r
          WHERE r.table_id = {name}.table_name
            AND simsql._is_meant(r.column_name, r.is_default, {name}.column_name);
-        PERFORM simsql._lock_at_once(indexed_table);
+        is_locked := simsql._lock_at_once(indexed_table) IS NOT NULL;  -- faster than PERFORM
     EXCEPTION
         WHEN no_data_found OR too_many_rows THEN PERFORM simsql._index(table_name, column_name);
         WHEN lock_not_available OR insufficient_privilege THEN
@@ -121,15 +107,16 @@ BEGIN
             END IF;
             PERFORM simsql._index(table_name, indexed_column);  -- the table was dropped or renamed
     END;
-    IF must_wait OR (file = pg_relation_filenode(table_name)) IS NOT TRUE
-                    AND simsql._takes_snapshots() AND simsql._is_rewritten(table_name)
-    THEN
+    IF (file = pg_relation_filenode(table_name)) IS NOT TRUE AND NOT must_wait THEN
+        must_wait := simsql._takes_snapshots() AND simsql._is_rewritten(table_name);
+    END IF;
+    IF must_wait THEN
         RETURN QUERY
         SELECT n.* FROM simsql._again(table_name, format({'again'}, table_name::oid, {given}, column_name, scope))
                             AS n ({columns});
         RETURN;
     END IF;
-    IF scope IS NOT NULL OR scope_columns <> '{}' THEN
+    IF scope IS NOT NULL OR cardinality(scope_columns) > 0 THEN
         fits := jsonb_typeof(scope) = 'object' AND scope - scope_columns = '{}' AND scope_columns <> '{}';
         FOR place IN 1 .. cardinality(scope_columns) LOOP
             fits := fits AND jsonb_typeof(scope -> scope_columns[place]) IN ('string', 'number', 'boolean');
@@ -175,9 +162,9 @@ COMMENT ON FUNCTION simsql.near(regclass, bigint, integer, text, jsonb) IS
 
 -- The statement that returns the rows with the fingerprints $1, nearest to $2 first; `list` is the select
 -- list, in which the table is called t. With a column of sketches, a row also needs a sketch within $4 bits
--- of $3, or none. near_rows needs the statement at each call, so it is put together without _render.
+-- of $3, or none. `variables` replaces values of the scope: see _for_scope.
 CREATE OR REPLACE FUNCTION simsql._rows_statement(
-    index simsql.registry, scope jsonb, list text, sketch_column text DEFAULT NULL)
+    index simsql.registry, scope jsonb, list text, sketch_column text DEFAULT NULL, variables jsonb DEFAULT '{}')
 RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
@@ -187,7 +174,7 @@ DECLARE
 BEGIN
     RETURN 'SELECT ' || list || ' FROM ' || simsql._rows_of(index) || ' AS t'
            || ' WHERE ' || fingerprint || ' = ANY ($1)'
-           || simsql._for_scope(index, ' AND t.%2$I = %3$s', scope)
+           || simsql._for_scope(index, ' AND t.%2$I = %3$s', scope, variables)
            || ' AND ' || simsql._guard(index)
            || coalesce(' AND (' || sketch || ' IS NULL'
                        || ' OR bit_count((' || sketch || ' # $3)::bit(64)) <= $4)', '')
@@ -204,13 +191,16 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     is_coordinator constant boolean := simsql._is_coordinator('near_rows');
-    searched constant regclass := (
-        SELECT c.oid FROM pg_type AS y JOIN pg_class AS c ON c.oid = y.typrelid
-         WHERE y.oid = pg_typeof(row_type) AND c.relkind <> 'c');
+    searched regclass;
+    index_id integer;
     found_fingerprints bigint[];
-    index record;
 BEGIN
-    IF searched IS NULL THEN
+    SELECT y.typrelid, r.id INTO searched, index_id
+      FROM pg_type AS y
+      LEFT JOIN simsql.registry AS r
+        ON r.table_id = y.typrelid AND simsql._is_meant(r.column_name, r.is_default, near_rows.column_name)
+     WHERE y.oid = pg_typeof(row_type);
+    IF index_id IS NULL AND NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = searched AND c.relkind <> 'c') THEN
         RAISE EXCEPTION 'simsql.near_rows: % is not the row type of a table', pg_typeof(row_type)
             USING ERRCODE = 'wrong_object_type', HINT = 'Pass NULL::article to search the table article.';
     END IF;
@@ -223,10 +213,7 @@ BEGIN
         EXCEPTION
             -- The table was dropped, or a column has changed.
             WHEN internal_error OR undefined_table OR undefined_object OR datatype_mismatch THEN
-                PERFORM simsql._check_now(r.id, searched)
-                   FROM simsql.registry AS r
-                  WHERE r.table_id = searched
-                    AND simsql._is_meant(r.column_name, r.is_default, near_rows.column_name);
+                PERFORM simsql._check_now(index_id, searched) WHERE index_id IS NOT NULL;
                 PERFORM simsql._refuse_changed(searched, sqlerrm);
         END;
         RETURN;
@@ -235,10 +222,9 @@ BEGIN
     found_fingerprints := ARRAY(
         SELECT n.fingerprint
           FROM simsql.near(searched, near_rows.fingerprint, distance, column_name, scope) AS n);
-    index := (SELECT r FROM simsql.registry AS r
-               WHERE r.table_id = searched
-                 AND simsql._is_meant(r.column_name, r.is_default, near_rows.column_name));
-    RETURN QUERY EXECUTE simsql._rows_statement(index, scope, 't.*') USING found_fingerprints, fingerprint;
+    -- A static statement would keep the columns that the table has now.
+    RETURN QUERY EXECUTE format('SELECT r.* FROM simsql.rows_%s($1, $2, $3, $4) AS r', index_id)
+                   USING found_fingerprints, fingerprint, row_type, scope;
 END
 $$;
 

@@ -20,11 +20,11 @@ BEGIN
            -- Other functions looked up names when they were created, and stay inlinable.
            AND p.prosqlbody IS NULL
            -- Those of an index have settings of their own.
-           AND p.proname !~ '^(search|scan|similar|add_on_[a-z]+)_\d+$'
+           AND p.proname !~ '^(search|scan|similar|rows|add_on_[a-z]+)_\d+$'
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp', signature);
         -- Every search calls these, and each setting takes time. They neither make names into text nor contain backslashes.
-        CONTINUE WHEN signature ~ '^simsql\.(near|_lock_at_once|_is_complete)\(';
+        CONTINUE WHEN signature ~ '^simsql\.(near|near_rows|_sees_rows|_locks?_at_once|_is_complete)\(';
         EXECUTE format('ALTER FUNCTION %s SET quote_all_identifiers = off', signature);
         EXECUTE format('ALTER FUNCTION %s SET standard_conforming_strings = on', signature);
     END LOOP;

@@ -37,7 +37,7 @@ AS $$
     SELECT 'ROUTINE', 'f', p.oid::regprocedure::text, p.proowner, p.proacl,
            CASE WHEN p.proname !~ '^add_on_[a-z]+_\d+$' THEN 'EXECUTE' END,
            CASE WHEN p.proname !~ '^add_on_[a-z]+_\d+$' THEN 'EXECUTE' END,
-           (regexp_match(p.proname, '^(search|scan|similar|add_on_[a-z]+)_(\d{1,9})$'))[2]::integer
+           (regexp_match(p.proname, '^(search|scan|similar|rows|add_on_[a-z]+)_(\d{1,9})$'))[2]::integer
       FROM pg_proc AS p WHERE p.pronamespace = 'simsql'::regnamespace
 $$;
 

@@ -78,6 +78,9 @@ CREATE TYPE simsql._stamp AS (
     policies     simsql._mark[],
     expressions  simsql._mark[]   -- of generated columns; null if there are none
 );
+-- The file of a table without children and of the catalogues, where these rows are in each of them, and who wrote them.
+CREATE TYPE simsql._marks AS (
+    file oid, files oid[], relations tid[], attributes tid[], triggers tid[], functions tid[], versions xid[]);
 
 -- The table is recorded twice, by OID and by name. near compares the two, so it never silently reads a table
 -- that has taken over the name. regclass survives pg_dump and pg_upgrade, which restore it by name.
@@ -116,6 +119,7 @@ CREATE TABLE simsql.registry (
     stamp       simsql._stamp,
     stamp_id    uuid,
     stamped_on  jsonb,
+    marks       simsql._marks,
     UNIQUE (table_id, column_name)
 ) WITH (toast_tuple_target = 8160);  -- every search reads a row, so it is not compressed
 

@@ -238,7 +238,7 @@ CREATE OR REPLACE FUNCTION simsql._scan_below(probes text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN format('(%s * (%s))', (SELECT ceil(c.probe / c.scan_row / 2)::integer FROM simsql._costs() AS c), probes);
 
--- Three generated functions per index, with the design and the names as constants. They run with the caller's
+-- Four generated functions per index, with the design and the names as constants. They run with the caller's
 -- privileges: the policy of the key tables and the privileges on the user's table decide who may search.
 -- Values to compare with are computed once, in variables; within the statement, each occurrence would be
 -- compiled at every call. Candidates are collected first: most searches have none, and then no row has to be
@@ -374,6 +374,14 @@ END$body$, jsonb_build_object(
             || (SELECT jsonb_object_agg(s, simsql._search_statement(index, s, variables, directed => true))
                   FROM unnest(ARRAY['probes', 'skip', 'check']) AS s
                  WHERE reads ? s OR s = 'check' AND reads ? 'candidates'))));
+    RETURN NEXT;
+    name := 'rows_' || index.id;
+    arguments := '(bigint[], bigint, anyelement, jsonb)';
+    settings := settings[:5];  -- the others are about joins and sets
+    head := 'RETURNS SETOF anyelement LANGUAGE plpgsql STABLE ROWS 10';
+    body := format(E'BEGIN\n    RETURN QUERY %s;\nEND', simsql._rows_statement(index, NULL, 't.*', variables => (
+        SELECT jsonb_object_agg(s.name, format('($4 ->> %L)::%s', s.column_name, s.type))
+          FROM simsql._scope_columns(index) AS s)));
     RETURN NEXT;
 END
 $$;

@@ -9,75 +9,58 @@
 -- Names, types and files do come back. They are in the stamp so that one comparison tells that nothing has changed.
 -- If they differ, _faults looks closer.
 
+-- The files of the catalogues that marks are about: VACUUM FULL writes new ones. PostgreSQL inlines it.
+CREATE OR REPLACE FUNCTION simsql._catalog_files() RETURNS oid[]
+LANGUAGE sql STABLE
+RETURN ARRAY[pg_relation_filenode('pg_class'), pg_relation_filenode('pg_attribute'), pg_relation_filenode('pg_trigger'),
+             pg_relation_filenode('pg_proc')];
+
 -- Whether an index certainly has all keys that a search needs, which has seen this stamp in its snapshot: its stamp is
 -- still the same, and so is the catalogue. It is VOLATILE, and so has a snapshot of its own, which is later than the
 -- locks of the search. In a transaction with one snapshot, _check_snapshot knows more. It takes as long as many
--- searches do, and most of that is starting the query: so what few indexes or roles need is not in it, nor is sorting: rows
--- come in the order of the B-trees of the catalogue.
+-- searches do, and most of that is starting the query: so rows of the catalogue are read where they were, without B-trees.
 CREATE OR REPLACE FUNCTION simsql._is_complete(index_id integer, stamp_id uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
-    prefix constant text := 'simsql_' || index_id || '_';
-    table_id oid;
-    table_name text;
-    keys oid;
-    file oid;
-    is_generated boolean;
+    is_unchanged boolean;
 BEGIN
-    SELECT r.table_id, r.table_name, (r.stamp).ids[1], (r.stamp).file, (r.stamp).expressions IS NOT NULL
-      INTO table_id, table_name, keys, file, is_generated
+    -- PostgreSQL would compare the types of all operators named "=" first.
+    SELECT array_eq((r.marks).files, simsql._catalog_files())
+           AND array_eq((r.marks).versions, ARRAY(
+               SELECT c.xmin FROM pg_class AS c WHERE c.ctid = ANY ((r.marks).relations)
+                UNION ALL
+               SELECT a.xmin FROM pg_attribute AS a WHERE a.ctid = ANY ((r.marks).attributes)
+                UNION ALL
+               SELECT t.xmin FROM pg_trigger AS t WHERE t.ctid = ANY ((r.marks).triggers)
+                UNION ALL
+               SELECT f.xmin FROM pg_proc AS f WHERE f.ctid = ANY ((r.marks).functions)))
+           -- A policy may also have been added. The rows come in the order of the B-tree.
+           AND CASE WHEN row_security_active((r.stamp).ids[1]) THEN (r.stamp).policies = ARRAY(
+                   SELECT (p.ctid, p.xmin)::simsql._mark FROM pg_policy AS p WHERE p.polrelid = ANY ((r.stamp).ids))
+               ELSE true END
+           AND array_eq(ARRAY[(r.stamp).has_children], ARRAY(
+               -- A snapshot that is older than another session's change may show two rows.
+               SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = r.table_id))
+           AND coalesce((r.stamp).file = pg_relation_filenode(r.table_id), true)
+           AND to_regclass(r.table_name) = r.table_id AND current_setting('citus.version', true) IS NULL
+      INTO is_unchanged
       FROM simsql.registry AS r
-     WHERE r.id = index_id AND r.stamp_id = _is_complete.stamp_id AND r.ready
-       AND (r.stamp).keys = ARRAY(
-           SELECT (c.relname, c.relfilenode)::simsql._keys_mark
-             FROM pg_class AS c WHERE c.oid = ANY ((r.stamp).ids))
-       -- A snapshot that is older than another session's change may show two rows.
-       AND (r.stamp).has_children = (SELECT bool_or(c.relhassubclass) FROM pg_class AS c WHERE c.oid = r.table_id)
-       AND (r.stamp).columns = ARRAY(
-           SELECT (a.attname, a.atttypid, a.attgenerated)::simsql._column_mark
-             FROM pg_attribute AS a WHERE a.attrelid = r.table_id AND a.attnum = ANY ((r.stamp).numbers)
-            ORDER BY a.attnum)  -- another B-tree has them by name
-       AND (r.stamp).triggers = ARRAY(
-           SELECT (t.ctid, t.xmin)::simsql._mark
-             FROM pg_trigger AS t WHERE t.tgrelid = r.table_id AND starts_with(t.tgname::text, prefix))
-       AND (r.stamp).bodies = ARRAY(
-           SELECT (p.ctid, p.xmin)::simsql._mark FROM pg_proc AS p WHERE p.oid = ANY ((r.stamp).functions));
-    IF NOT FOUND OR to_regclass(table_name) IS DISTINCT FROM table_id THEN
-        RETURN false;
-    END IF;
-    IF is_generated OR file IS NOT NULL OR row_security_active(keys) OR current_setting('citus.version', true) IS NOT NULL
-    THEN
-        RETURN simsql._is_complete_otherwise(index_id);
-    END IF;
-    RETURN true;
+     WHERE r.id = index_id AND r.stamp_id = _is_complete.stamp_id AND r.ready;
+    RETURN is_unchanged IS TRUE OR FOUND AND simsql._is_complete_otherwise(index_id);
 END
 $$;
 
--- The rest: for a generated column, an unlogged table, a role to which policies apply, and Citus.
+-- The rest: for rows of the catalogue that have changed where nothing depends on them, and for Citus.
 CREATE OR REPLACE FUNCTION simsql._is_complete_otherwise(index_id integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
-    is_generated boolean;
-    index simsql.registry;
+    index constant simsql.registry := (SELECT r FROM simsql.registry AS r WHERE r.id = index_id);
 BEGIN
-    SELECT (r.stamp).expressions IS NOT NULL INTO is_generated
-      FROM simsql.registry AS r
-     WHERE r.id = index_id
-       AND ((r.stamp).file IS NULL OR (r.stamp).file = pg_relation_filenode(r.table_id))
-       AND (r.storage <> 'tables' OR (r.stamp).policies = ARRAY(
-           SELECT (p.ctid, p.xmin)::simsql._mark
-             FROM pg_policy AS p WHERE p.polrelid = ANY ((r.stamp).ids)));
-    IF NOT FOUND OR NOT is_generated AND current_setting('citus.version', true) IS NULL THEN
-        RETURN FOUND;
-    END IF;
-    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index_id;
-    RETURN (index.storage <> 'tables'
-            OR (simsql._current_stamp(index, (index.stamp).ids)).expressions
-               IS NOT DISTINCT FROM (index.stamp).expressions)
+    RETURN to_regclass(index.table_name) IS NOT DISTINCT FROM index.table_id
+           AND simsql._current_stamp(index, (index.stamp).ids) IS NOT DISTINCT FROM index.stamp
            AND (NOT simsql._is_distributed(index.table_id)
                 OR NOT simsql._is_distributed_since(index) AND NOT row_security_active(index.table_id));
 END
@@ -121,6 +104,29 @@ BEGIN
          ORDER BY a.attnum), '{}');
     RETURN stamp;
 END
+$$;
+
+-- Where the rows of the catalogue are now that a stamp describes, and who wrote them. A row that GRANT or ALTER changes,
+-- such as that of the table, is not among them if the stamp tells all that matters.
+CREATE OR REPLACE FUNCTION simsql._current_marks(table_id oid, index_id integer, stamp simsql._stamp) RETURNS simsql._marks
+LANGUAGE sql STABLE
+AS $$
+    SELECT ((SELECT c.relfilenode FROM pg_class AS c WHERE c.oid = _current_marks.table_id AND NOT c.relhassubclass),
+            simsql._catalog_files(),
+            array_agg(m.place ORDER BY m.place) FILTER (WHERE m.catalog = 1),
+            array_agg(m.place ORDER BY m.place) FILTER (WHERE m.catalog = 2),
+            array_agg(m.place ORDER BY m.place) FILTER (WHERE m.catalog = 3),
+            array_agg(m.place ORDER BY m.place) FILTER (WHERE m.catalog = 4),
+            array_agg(m.version ORDER BY m.catalog, m.place))::simsql._marks
+      FROM (SELECT 1, c.ctid, c.xmin FROM pg_class AS c WHERE c.oid = ANY (stamp.ids)
+             UNION ALL
+            SELECT 2, a.ctid, a.xmin FROM pg_attribute AS a
+             WHERE a.attrelid = _current_marks.table_id AND a.attnum = ANY (stamp.numbers)
+             UNION ALL
+            SELECT 3, t.ctid, t.xmin FROM pg_trigger AS t
+             WHERE t.tgrelid = _current_marks.table_id AND starts_with(t.tgname::text, 'simsql_' || index_id || '_')
+             UNION ALL
+            SELECT 4, p.ctid, p.xmin FROM pg_proc AS p WHERE p.oid = ANY (stamp.functions)) AS m (catalog, place, version)
 $$;
 
 -- The OIDs of the key tables of an index. Null stands for a missing one.
@@ -171,7 +177,9 @@ CREATE OR REPLACE FUNCTION simsql._stamp(index_id integer) RETURNS void
 LANGUAGE sql
 AS $$
     UPDATE simsql.registry AS r
-       SET stamp = simsql._current_stamp(r, simsql._key_table_ids(r)), stamp_id = gen_random_uuid()
+       SET (stamp, marks, stamp_id) = (
+           SELECT s, simsql._current_marks(r.table_id, r.id, s), gen_random_uuid()
+             FROM simsql._current_stamp(r, simsql._key_table_ids(r)) AS s)
      WHERE r.id = index_id;
     UPDATE simsql.registry AS r SET stamped_on = simsql._stamped_on(r) WHERE r.id = index_id
 $$;

@@ -30,7 +30,10 @@ CREATE TYPE simsql._stamp AS (
     file oid, has_children boolean, ids oid[], keys simsql._keys_mark[], numbers smallint[],
     columns simsql._column_mark[], triggers simsql._mark[], functions oid[], bodies simsql._mark[],
     policies simsql._mark[], expressions simsql._mark[]);
-ALTER TABLE simsql.registry ADD COLUMN stamp simsql._stamp, ADD COLUMN stamp_id uuid, ADD COLUMN stamped_on jsonb;
+CREATE TYPE simsql._marks AS (
+    file oid, files oid[], relations tid[], attributes tid[], triggers tid[], functions tid[], versions xid[]);
+ALTER TABLE simsql.registry ADD COLUMN stamp simsql._stamp, ADD COLUMN stamp_id uuid, ADD COLUMN stamped_on jsonb,
+                            ADD COLUMN marks simsql._marks;
 ALTER TABLE simsql.registry SET (toast_tuple_target = 8160);
 
 -- Version 0.2.0 has lost keys in rare cases, so after_upgrade.sql compares all keys with the rows.
@@ -86,4 +89,5 @@ DROP FUNCTION simsql._health(simsql.registry, boolean), simsql._expression_is_so
               simsql._expressions(simsql.registry), simsql._estimated_rows(regclass),
               simsql._is_counted(regclass), simsql._has_other_policies(regclass),
               simsql._search_decision(simsql.registry, jsonb), simsql._search_variables(simsql.registry),
-              simsql._search_statement(simsql.registry, text, jsonb);
+              simsql._search_statement(simsql.registry, text, jsonb),
+              simsql._rows_statement(simsql.registry, jsonb, text, text);

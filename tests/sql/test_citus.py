@@ -163,8 +163,7 @@ def test_a_table_that_is_distributed_later(connection):
     assert "simsql.repair('public.article')" in caught.value.diag.message_hint
     assert connection.execute("SELECT state FROM simsql.indexes").fetchone() == ("table distributed",)
     assert problems(connection) == {
-        *{("function altered", "simsql.scan_1"), ("function altered", "simsql.search_1")},
-        ("function altered", "simsql.similar_1"),
+        *{("function altered", f"simsql.{name}_1") for name in ("rows", "scan", "search", "similar")},
         ("table distributed", "public.article"),
     }
     connection.execute("SELECT * FROM simsql.repair('article')")

@@ -152,6 +152,7 @@ CASES = {
     "search function dropped": Case("DROP FUNCTION simsql.search_1", "function missing", "damaged"),
     "scan function dropped": Case("DROP FUNCTION simsql.scan_1", problems={"function missing"}, exact=False),
     "similar function dropped": Case("DROP FUNCTION simsql.similar_1", problems={"function missing"}, exact=False),
+    "rows function dropped": Case("DROP FUNCTION simsql.rows_1", problems={"function missing"}, exact=False),
     "search function altered": Case("ALTER FUNCTION simsql.search_1 VOLATILE", problems={"function altered"}),
     "trigger function altered": Case(
         "ALTER FUNCTION simsql.add_on_insert_1() SECURITY INVOKER",
