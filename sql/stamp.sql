@@ -26,16 +26,21 @@ AS $$
 DECLARE
     is_unchanged boolean;
 BEGIN
-    -- PostgreSQL would compare the types of all operators named "=" first.
+    -- PostgreSQL would compare the types of all operators named "=" first. A restore may put other rows in these places: IS
+    -- TRUE keeps the planner from their B-trees.
     SELECT array_eq((r.marks).files, simsql._catalog_files())
            AND array_eq((r.marks).versions, ARRAY(
-               SELECT c.xmin FROM pg_class AS c WHERE c.ctid = ANY ((r.marks).relations)
+               SELECT c.xmin FROM pg_class AS c
+                WHERE c.ctid = ANY ((r.marks).relations) AND (c.oid = ANY ((r.stamp).ids)) IS TRUE
                 UNION ALL
-               SELECT a.xmin FROM pg_attribute AS a WHERE a.ctid = ANY ((r.marks).attributes)
+               SELECT a.xmin FROM pg_attribute AS a
+                WHERE a.ctid = ANY ((r.marks).attributes) AND (a.attrelid = r.table_id) IS TRUE
                 UNION ALL
-               SELECT t.xmin FROM pg_trigger AS t WHERE t.ctid = ANY ((r.marks).triggers)
+               SELECT t.xmin FROM pg_trigger AS t
+                WHERE t.ctid = ANY ((r.marks).triggers) AND (t.tgrelid = r.table_id) IS TRUE
                 UNION ALL
-               SELECT f.xmin FROM pg_proc AS f WHERE f.ctid = ANY ((r.marks).functions)))
+               SELECT f.xmin FROM pg_proc AS f
+                WHERE f.ctid = ANY ((r.marks).functions) AND (f.oid = ANY ((r.stamp).functions)) IS TRUE))
            -- A policy may also have been added. The rows come in the order of the B-tree.
            AND CASE WHEN row_security_active((r.stamp).ids[1]) THEN (r.stamp).policies = ARRAY(
                    SELECT (p.ctid, p.xmin)::simsql._mark FROM pg_policy AS p WHERE p.polrelid = ANY ((r.stamp).ids))

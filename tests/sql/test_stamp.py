@@ -113,6 +113,23 @@ def test_an_index_and_what_undid_it_in_one_transaction(connection):
     assert near(connection, NEW, 0) == [(NEW, 0)]
 
 
+def test_rows_of_the_catalogue_in_the_places_of_others(articles):
+    """VACUUM FULL moves rows of the same transaction to where those of the first index were."""
+    articles.execute("SELECT simsql.drop_index('article')")
+    articles.execute("VACUUM FULL pg_trigger")
+    with articles.transaction():
+        create_index(articles)
+        for number in range(12):
+            articles.execute(f"CREATE TABLE other_{number} (fingerprint bigint)")
+            articles.execute(f"SELECT simsql.create_index('other_{number}', 'fingerprint')")
+    (index,) = articles.execute("SELECT id FROM simsql.registry WHERE table_id = 'article'::regclass").fetchone()
+    for statement in (*THERE_AND_BACK["trigger disabled"][:1], WRITE, *THERE_AND_BACK["trigger disabled"][1:]):
+        articles.execute(statement.replace("simsql_1", f"simsql_{index}"))
+    articles.execute("VACUUM FULL pg_trigger")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="have been disabled"):
+        near(articles, NEW, 0)
+
+
 def test_an_expression_that_comes_back(connection):
     """Its function was another one meanwhile."""
     if connection.info.server_version < 170000:
