@@ -1,8 +1,10 @@
 """Whole servers that are copied, upgraded, recovered or promoted."""
 
 import dataclasses
+import itertools
 import os
 import shutil
+import subprocess
 
 import psycopg
 import pytest
@@ -12,14 +14,15 @@ from ledger import Ledger
 from own_server import new_folder, own_server, run_as_owner, running, session
 from program import wait_until
 from psycopg import errors
-from servers import SETTINGS, find_programs
+from servers import OLDEST, SETTINGS, all_programs
 
-from simsql.server.binaries import server_account
+from simsql.server.binaries import major_version, server_account
 from simsql.server.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.slow
 WORKED = (Ledger.insert, Ledger.update, Ledger.delete, Ledger.vacuum, Ledger.claim)
-PROGRAMS = {program.major: program for program in find_programs()}
+PROGRAMS = {major: program for major, program in all_programs().items() if major >= OLDEST}
+PATHS = list(itertools.combinations(sorted(PROGRAMS), 2))
 
 
 def make(cluster, storage):
@@ -33,11 +36,15 @@ def make(cluster, storage):
     return connection, ledger
 
 
-def check(connection, ledger, examine, *, building=True, tried=1):
-    """Everything is found, writers go on, and the build goes on."""
+def check(connection, ledger, examine, *, building=True, dumped=False, tried=1):
+    """Everything is found, writers go on, and the build goes on, once the keys of a dump have been compared."""
     assert ledger.mend(connection) == 0
     examine(connection, ledger.committed, tried=tried)
     if building:
+        if dumped and ledger.storage == "tables":
+            with pytest.raises(errors.ObjectNotInPrerequisiteState, match="have not been compared"):
+                near(connection, 0, 3, "post")
+            connection.execute("SELECT * FROM simsql.repair('post')")
         with pytest.raises(errors.ObjectNotInPrerequisiteState, match="is still being built"):
             near(connection, 0, 3, "post")
         connection.execute(f"CALL simsql.build('post', 'fingerprint', blocks => 4, storage => '{ledger.storage}')")
@@ -63,31 +70,101 @@ def back_up(cluster, target, *options):
     return PostgresServer(cluster.bin_folder, target, cluster.settings)
 
 
-@pytest.mark.fault("`pg_upgrade` of a server from 16 to 18, by copies and by links")
-@pytest.mark.parametrize("mode", ["--copy", "--link"])
-def test_pg_upgrade(storage, examine, mode):
-    if not {16, 18} <= PROGRAMS.keys():
-        pytest.skip("PostgreSQL 16 and 18 are not both here")
+def pg_upgrade(old, new, mode):
+    """Upgrade the stopped server `old` to a new one."""
+    account = server_account(old.data_folder)
+    new.data_folder.mkdir(mode=0o700)
+    os.chown(new.data_folder, account.uid, account.gid)
+    initdb = ["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username=postgres"]
+    if major_version(old.bin_folder) == 17:
+        initdb += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    if major_version(new.bin_folder) >= 18:
+        initdb += ["--no-data-checksums"]
+    run_as_owner(new, "initdb", *initdb, "-D", new.data_folder)
+    # It writes into the folder in which it runs.
+    account.run(
+        *("sh", "-c", 'cd "$1" && shift && "$@"', "sh", str(new.data_folder)),
+        new.bin_folder / "pg_upgrade",
+        *("-b", old.bin_folder),
+        *("-B", new.bin_folder),
+        *("-d", old.data_folder, "-D", new.data_folder, "-U", "postgres", mode),
+    )
+
+
+def knows_versions(program):
+    """Whether a release has the option of columns that those of November 2026 have."""
+    return b"pg_attver" in (program.bin_folder / "postgres").read_bytes()
+
+
+@pytest.mark.fault("upgrades between PostgreSQL 14 and 18, by `pg_upgrade` with copies and links and by a dump")
+@pytest.mark.parametrize("way", ["--copy", "--link", "dump"])
+@pytest.mark.parametrize("versions", PATHS, ids="{0[0]} to {0[1]}".format)
+def test_an_upgrade_of_postgresql(storage, examine, versions, way):
+    before, after = (PROGRAMS[major] for major in versions)
+    if way != "dump" and not (after.bin_folder / "pg_upgrade").exists():
+        pytest.skip(f"PostgreSQL {after} comes without pg_upgrade")
+    if way != "dump" and not (before.bin_folder / "pg_resetwal").exists():
+        pytest.skip(f"PostgreSQL {before} comes without pg_resetwal, which pg_upgrade calls")
+    if knows_versions(before) and not knows_versions(after):
+        pytest.skip(f"PostgreSQL {before} dumps the option pg_attver, which {after} does not know")
     with new_folder() as folder:
-        with own_server(PROGRAMS[16], folder) as cluster:
-            connection, ledger = make(cluster, storage)
+        new = PostgresServer(after.bin_folder, folder / "new", SETTINGS)
+        with own_server(before, folder) as old:
+            connection, ledger = make(old, storage)
             connection.close()
-        account = server_account(cluster.data_folder)
-        new = PostgresServer(PROGRAMS[18].bin_folder, folder / "new", SETTINGS)
-        new.data_folder.mkdir(mode=0o700)
-        os.chown(new.data_folder, account.uid, account.gid)
-        initdb = ("--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-data-checksums")
-        run_as_owner(new, "initdb", *initdb, "--username=postgres", "-D", new.data_folder)
-        # It writes into the folder in which it runs.
-        account.run(
-            *("sh", "-c", 'cd "$1" && shift && "$@"', "sh", str(new.data_folder)),
-            new.bin_folder / "pg_upgrade",
-            *("-b", cluster.bin_folder),
-            *("-B", new.bin_folder),
-            *("-d", cluster.data_folder, "-D", new.data_folder, "-U", "postgres", "-s", new.data_folder, mode),
-        )
-        with running(new), session(new) as connection:
-            check(connection, ledger, examine)
+            if way == "dump":
+                file = folder / "dump"
+                where = ("--host", old.data_folder, "--username", "postgres")
+                subprocess.run(
+                    [new.bin_folder / "pg_dump", *where, "-Fc", f"--file={file}", "postgres"], check=True
+                )
+        if way == "dump":
+            new.init()
+        else:
+            pg_upgrade(old, new, way)
+        with running(new):
+            if way == "dump":
+                where = ("--host", new.data_folder, "--username", "postgres")
+                subprocess.run(
+                    [new.bin_folder / "pg_restore", *where, "--exit-on-error", "--dbname=postgres", file],
+                    check=True,
+                )
+            with session(new) as connection:
+                check(connection, ledger, examine, dumped=way == "dump")
+
+
+@pytest.mark.fault("logical replication from each PostgreSQL between 14 and 18 to each later one, and a switch")
+@pytest.mark.parametrize("versions", PATHS, ids="{0[0]} to {0[1]}".format)
+def test_a_switch_to_a_subscriber_of_a_later_version(storage, examine, versions):
+    before, after = (PROGRAMS[major] for major in versions)
+    with new_folder() as folder:
+        for name in ("old", "new"):
+            (folder / name).mkdir(mode=0o711)
+        with own_server(before, folder / "old") as old, own_server(after, folder / "new") as new:
+            publisher, subscriber = session(old), session(new)
+            ledger = Ledger(publisher, storage)
+            publisher.execute("CREATE PUBLICATION blue FOR TABLE article")
+            columns = publisher.execute(
+                "SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum)"
+                "  FROM pg_attribute WHERE attrelid = 'article'::regclass AND attnum > 0 AND NOT attisdropped"
+            ).fetchone()[0]
+            subscriber.execute(f"CREATE TABLE article ({columns}, PRIMARY KEY (id))")
+            address = f"host={old.data_folder} user=postgres dbname=postgres"
+            subscriber.execute(f"CREATE SUBSCRIPTION green CONNECTION '{address}' PUBLICATION blue")
+            ledger.insert(publisher)
+            subscriber.execute("CREATE INDEX ON article (fingerprint)")
+            subscriber.execute(f"CALL simsql.build('article', 'fingerprint', blocks => 4, storage => '{storage}')")
+            for work in WORKED:
+                work(ledger, publisher)
+            applied = "SELECT pg_current_wal_lsn() <= confirmed_flush_lsn FROM pg_replication_slots"
+            wait_until(
+                lambda: publisher.execute(f"{applied} WHERE slot_name = 'green'").fetchone()[0], "the subscriber"
+            )
+            subscriber.execute("ALTER SUBSCRIPTION green DISABLE")
+            subscriber.execute("DROP SUBSCRIPTION green")
+            publisher.close()
+            check(subscriber, ledger, examine, building=False)
+            subscriber.close()
 
 
 @pytest.mark.fault("recovery to a point in time, in the middle of writes, of a build and after a vacuum")
@@ -177,4 +254,4 @@ def test_pg_dumpall(server, storage, examine, tmp_path):
             on_other = dataclasses.replace(server, cluster=other)
             on_other.run("psql", "--quiet", "--output=/dev/null", f"--file={script}", "postgres")
             with session(other) as connection:
-                check(connection, ledger, examine)
+                check(connection, ledger, examine, dumped=True)
