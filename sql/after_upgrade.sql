@@ -18,11 +18,8 @@ BEGIN
         PERFORM simsql._create_functions(index);
         FOR trigger IN
             SELECT d.name, d.definition,
-                   -- In 0.2.0, no_parent never fired.
-                   CASE WHEN p.pronamespace <> 'simsql'::regnamespace THEN 'O'
-                        WHEN d.name LIKE '%no_parent' AND p.proname = 'add_on_insert_' || index.id THEN 'A'
-                        WHEN (t.tgqual IS NULL OR d.name LIKE '%no_parent') AND p.proname = substring(
-                                 d.definition FROM 'simsql\.(add_on_[a-z]+_\d+)\([^()]*\)$')
+                   CASE WHEN t.tgqual IS NULL AND p.pronamespace = 'simsql'::regnamespace
+                             AND p.proname = 'add_on_' || substring(d.name FROM '[a-z]+$') || '_' || index.id
                         THEN t.tgenabled ELSE 'O' END AS fires
               FROM simsql._triggers(actual) AS d
               JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name

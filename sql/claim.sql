@@ -5,23 +5,18 @@
 -- of k + 1 blocks. Of two such claims, the second therefore waits for the first transaction to end, and then
 -- searches.
 
--- A hash of a scope. Scopes that the columns compare as equal have equal hashes.
-CREATE OR REPLACE FUNCTION simsql._scope_hash(index simsql.registry, scope jsonb) RETURNS bigint
+-- The statement that makes a hash of a scope. Scopes that the columns compare as equal have equal hashes.
+CREATE OR REPLACE FUNCTION simsql._scope_statement(index_id integer, scope jsonb) RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
-DECLARE
-    hash bigint := 0;
 BEGIN
-    IF cardinality(index.scope_columns) > 0 THEN
-        EXECUTE (SELECT format('SELECT hash_record_extended(ROW(%s), 0)',
-                               string_agg(format('CAST(%L AS %s)%s', scope ->> s.column_name, s.type,
-                                                 ' COLLATE ' || nullif(a.attcollation, 0)::regcollation), ', '
-                                          ORDER BY s.number))
-                   FROM simsql._scope_columns(index) AS s
-                   JOIN pg_attribute AS a ON a.attrelid = index.table_id AND a.attname = s.column_name)
-           INTO hash;
-    END IF;
-    RETURN hash;
+    RETURN format('SELECT hash_record_extended(ROW(%s), 0)',
+                  string_agg(format('CAST(%L AS %s)%s', scope ->> s.column_name, format_type(s.type, -1),
+                                    ' COLLATE ' || nullif(a.attcollation, 0)::regcollation), ', ' ORDER BY s.number))
+      FROM simsql.registry AS r
+     CROSS JOIN LATERAL unnest(r.scope_columns, r.scope_types) WITH ORDINALITY AS s (column_name, type, number)
+      JOIN pg_attribute AS a ON a.attrelid = r.table_id AND a.attname = s.column_name
+     WHERE r.id = index_id;
 END
 $$;
 
@@ -57,12 +52,8 @@ $$;
 -- Keeps the default index of a table the same until the end of the transaction. Claims in two indexes take
 -- different locks, so set_default_index waits for the claims in one before others begin in the other.
 CREATE OR REPLACE FUNCTION simsql._hold_default(table_name regclass) RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
-BEGIN
-    PERFORM pg_advisory_xact_lock_shared(hashtextextended('simsql.default', table_name::oid::bigint));
-END
-$$;
+LANGUAGE sql VOLATILE
+RETURN pg_advisory_xact_lock_shared(hashtextextended('simsql.default', table_name::oid::bigint));
 
 -- The index in which a claim will be, for a caller who makes the fingerprint for it.
 CREATE OR REPLACE FUNCTION simsql._claimed_index(table_name regclass, column_name text)
@@ -77,11 +68,24 @@ BEGIN
 END
 $$;
 
+-- Whether the caller can read all columns of these names: few indexes need the query, and starting it takes time.
+CREATE OR REPLACE FUNCTION simsql._reads_columns(table_id regclass, names text[]) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN bool_and(has_column_privilege(a.attrelid, a.attnum, 'SELECT')) AND count(*) = cardinality(names)
+      FROM pg_attribute AS a WHERE a.attrelid = table_id AND a.attname = ANY (names);
+END
+$$;
+
 -- The key of each index whose columns the caller can read. The view reads the secret with the privileges of
 -- its owner, but has_column_privilege checks those of the caller, which a SECURITY DEFINER function would not
 -- know. A role that can read the column learns no more from the key than which fingerprints are being
 -- claimed. The input hashed with the secret always has the same length, and only a part of each hash under
 -- the key is visible. So a plain hash of both, one after the other, is as safe as HMAC.
+--
+-- Copies of a database have other keys: the file of a relation is in a folder with the OID of its database, and reading
+-- pg_database takes longer than asking for that.
 --
 -- Whoever reads a key keeps loaders (see unique.sql) from the table until the end of the transaction. It is here because
 -- a claim of 0.2.0 that runs on during an upgrade reads this view as the upgrade has replaced it: the upgrade waits for
@@ -89,16 +93,16 @@ $$;
 CREATE OR REPLACE VIEW simsql._claim_keys WITH (security_barrier) AS
 SELECT r.id AS index_id,
        CASE WHEN pg_catalog.pg_advisory_xact_lock_shared(simsql._loader_lock(r.table_id)) IS NOT NULL
-            THEN pg_catalog.sha256(s.secret || pg_catalog.oidsend(d.oid) || pg_catalog.int4send(r.id)) END AS key,
+            THEN pg_catalog.sha256(s.secret || pg_catalog.oidsend(pg_catalog.split_part(
+                     pg_catalog.pg_relation_filepath(1259), '/', -2)::pg_catalog.oid) || pg_catalog.int4send(r.id)) END AS key,
        r.table_id, r.column_name, r.distance, r.scope_columns, r.is_default
   FROM simsql.registry AS r
-  JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
  CROSS JOIN simsql._claim_secret AS s
  -- The companion trigger has the numbers of the fingerprint column and of up to four scope columns, as the policy of
  -- key tables uses them: another column may take over a name. Without key tables there is no such trigger, and the
  -- search itself reads the columns by name.
- WHERE (SELECT pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
-          FROM pg_catalog.pg_class AS c WHERE c.oid = r.table_id)
+ WHERE pg_catalog.has_schema_privilege(
+           (pg_catalog.pg_identify_object_as_address(1259, r.table_id, 0)).object_names[1], 'USAGE')
    AND coalesce(
        (SELECT pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[0], 'SELECT')
                AND (t.tgattr[1] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[1], 'SELECT'))
@@ -108,11 +112,7 @@ SELECT r.id AS index_id,
           FROM pg_catalog.pg_trigger AS t
          WHERE t.tgrelid = r.table_id AND t.tgname::pg_catalog.text = 'simsql_' || r.id || '_column'),
        pg_catalog.to_regclass('simsql.keys_' || r.id || '_0') IS NULL
-       AND (SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'))
-                   AND pg_catalog.count(*) = 1 + pg_catalog.cardinality(r.scope_columns)
-              FROM pg_catalog.pg_attribute AS a
-             WHERE a.attrelid = r.table_id
-               AND a.attname::pg_catalog.text = ANY (r.column_name || r.scope_columns)));
+       AND simsql._reads_columns(r.table_id, r.column_name || r.scope_columns));
 
 COMMENT ON VIEW simsql._claim_keys IS
     'the keys behind the locks of simsql.claim, readable by roles that can read the columns of the index';
@@ -169,6 +169,7 @@ CREATE OR REPLACE FUNCTION simsql.claim(
     scope jsonb DEFAULT NULL)
 RETURNS SETOF simsql.match
 LANGUAGE plpgsql VOLATILE ROWS 1
+SET plan_cache_mode = force_generic_plan
 AS $$
 <<locals>>
 DECLARE
@@ -177,6 +178,7 @@ DECLARE
     indexed_column text;
     of_index integer;
     scope_columns text[];
+    scope_statement text;
     scope_hash bigint := 0;
     salted bytea;
     asked integer;
@@ -198,9 +200,8 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' OR pg_is_in_recovery() THEN
         PERFORM simsql._check_read_committed('claim');
     END IF;
-    IF column_name IS NULL THEN
-        PERFORM simsql._hold_default(table_name);
-    END IF;
+    -- A SELECT for each lock would take twice as long as these expressions.
+    is_taken := column_name IS NOT NULL OR simsql._hold_default(table_name) IS NOT NULL;
     LOOP
         BEGIN
             SELECT k.index_id, k.key, k.column_name, k.distance, k.scope_columns
@@ -227,12 +228,16 @@ BEGIN
             WHEN undefined_table THEN PERFORM simsql._refuse_worker('claim');
         END;
         IF scope IS NOT NULL OR scope_columns <> '{}' THEN
-            scope_hash := simsql._scope_hash(
-                simsql._index_in_scope(table_name, indexed_column, scope), scope);
+            IF (jsonb_typeof(scope) = 'object' AND scope_columns <> '{}' AND scope - scope_columns = '{}' AND scope ?& scope_columns
+                AND NOT scope @? 'strict $.* ? (@ == null || @.type() == "array" || @.type() == "object")') IS NOT TRUE
+            THEN
+                PERFORM simsql._index_in_scope(table_name, indexed_column, scope);
+            END IF;
+            scope_statement := simsql._scope_statement(index_id, scope);
+            EXECUTE scope_statement INTO scope_hash;
         END IF;
         asked := CASE WHEN distance BETWEEN 0 AND 64 THEN distance
                       ELSE simsql._distance(distance, of_index) END;
-        -- A SELECT for each lock would take twice as long as this expression.
         FOREACH lock IN ARRAY coalesce(
             simsql._claim_locks(key, scope_hash, fingerprint, of_index, asked), '{}')
         LOOP
@@ -250,7 +255,7 @@ BEGIN
         EXIT WHEN EXISTS (
             SELECT FROM simsql.registry AS r
              WHERE r.id = index_id AND r.table_id = claim.table_name AND r.column_name = indexed_column
-               AND (scope_hash = 0 OR simsql._scope_hash(r, claim.scope) = scope_hash));
+               AND (scope_statement IS NULL OR simsql._scope_statement(r.id, claim.scope) = scope_statement));
     END LOOP;
     -- What the caller's own statement inserts gets its keys at the end of that statement. So this looks in the table
     -- for the fingerprints that it has claimed. One without a row may be inserted later, after all claims.

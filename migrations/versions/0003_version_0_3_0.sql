@@ -19,6 +19,7 @@ DROP FUNCTION simsql._backfill_parts(regclass, text[], text[], boolean), simsql.
               simsql._measured_candidates(regclass, bigint[], integer, text, jsonb),
               simsql._count_keys(simsql.registry, integer, bigint[], integer, integer, jsonb),
               simsql._key_table_faults(simsql.registry, simsql.registry, integer, boolean),
+              simsql._scope_hash(simsql.registry, jsonb),
               simsql._join_designs(bigint, bigint, integer),
               simsql._join_tables(integer, integer, integer, integer, text, text);
 

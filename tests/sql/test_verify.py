@@ -90,11 +90,7 @@ UPDATE = "UPDATE article SET fingerprint = 77 WHERE id < 4"
 INVALID = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{}'::regclass"
 BOTH = ("insert", "update")
 NOT_ALWAYS = triggers("trigger not enabled always", *BOTH)
-ALL_OFF = (
-    NOT_ALWAYS
-    | triggers("trigger not enabled always", "no_parent")
-    | triggers("trigger not enabled for replication", "replica")
-)
+ALL_OFF = NOT_ALWAYS | triggers("trigger not enabled for replication", "replica")
 MISSING = keys("keys missing")
 
 # What has happened, and what is found.
@@ -143,9 +139,7 @@ DAMAGES = {
     ),
     "trigger function dropped": (
         f"DROP FUNCTION simsql.add_on_update_1 CASCADE; {UPDATE}",
-        functions("function missing", "add_on_update")
-        | triggers("trigger missing", "update", "column", "no_parent")
-        | MISSING,
+        functions("function missing", "add_on_update") | triggers("trigger missing", "update", "column") | MISSING,
     ),
     "search function altered": (
         "CREATE OR REPLACE FUNCTION simsql.search_1(bigint, integer) RETURNS SETOF simsql.match"
@@ -374,10 +368,7 @@ def test_names_at_their_longest(connection):
     [
         (["ALTER TABLE article DROP COLUMN fingerprint CASCADE"], "column dropped"),
         (
-            [
-                "DROP TRIGGER simsql_1_column ON article; DROP TRIGGER simsql_1_no_parent ON article",
-                "ALTER TABLE article ALTER fingerprint TYPE numeric",
-            ],
+            ["DROP TRIGGER simsql_1_column ON article", "ALTER TABLE article ALTER fingerprint TYPE numeric"],
             "column is no longer a stored bigint",
         ),
     ],

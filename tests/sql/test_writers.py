@@ -1,5 +1,7 @@
 """Every way to write a row leaves a key for its fingerprint in every permutation table."""
 
+import re
+
 import pytest
 from articles import count_keys, create_articles, create_index, create_table, fingerprints_of, missing_keys, near
 from oracle import EXTREMES
@@ -152,6 +154,45 @@ def test_a_writer_whose_snapshot_is_older_than_the_index_adds_keys(connect, leve
     writer.execute("COMMIT")
     assert missing_keys(owner) == []
     assert near(owner, 0, 64) == [(2, 1), (4, 1), (3, 2)]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "INSERT INTO {} (fingerprint, other) VALUES (5, 6)",
+        "INSERT INTO {} (fingerprint, other) VALUES (5, 6), (7, 8)",
+        "UPDATE {} SET fingerprint = 5 - fingerprint WHERE id = 1",
+        "UPDATE {} SET fingerprint = coalesce(fingerprint, 0) + 5",
+    ],
+)
+def test_a_writer_with_planned_statements_learns_of_new_names(articles, connect, write):
+    articles.execute("ALTER TABLE article ADD other bigint")
+    session = connect()
+    for _ in range(7):  # from the sixth execution on, a plan is used again
+        session.execute(write.format("article"))
+    names = ("fingerprint TO old", "other TO fingerprint", "old TO other")
+    swap = "".join(f"ALTER TABLE article RENAME {name};" for name in names)
+    articles.execute(swap)
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="column fingerprint of"):
+        session.execute(write.format("article"))
+    articles.execute(swap)
+    session.execute(write.format("article"))
+    # Another table takes over the name, and is locked.
+    articles.execute("ALTER TABLE article RENAME TO before; CREATE TABLE article (LIKE before)")
+    with connect() as other:
+        other.execute("BEGIN; LOCK TABLE article")
+        session.execute(write.format("before"))
+    articles.execute("DROP TABLE article; ALTER TABLE before RENAME TO article")
+    session.execute(write.format("article"))
+    assert missing_keys(articles) == []
+
+
+def test_writers_need_not_look_at_the_catalogue(connection):
+    connection.execute('CREATE TABLE "A b" ("x ON y" bigint, "Z" text)')
+    connection.execute("""SELECT simsql.create_index('"A b"', 'x ON y', scope => '{Z}')""")
+    (body,) = connection.execute("SELECT prosrc FROM pg_proc WHERE proname = 'add_on_insert_1'").fetchone()
+    (table,) = re.findall(r"SELECT (simsql\._table_of_trigger\(.*\)) AS its_table", body)
+    assert connection.execute(f"""SELECT {table} = '"A b"'::regclass""").fetchone() == (True,)
 
 
 def test_no_other_trigger_stands_in_for_a_disabled_one(articles):

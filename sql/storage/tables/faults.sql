@@ -12,7 +12,7 @@ DECLARE
     repair constant text := simsql._call('repair', ARRAY[index.table_id::text]);
     -- Its triggers and how they fire, in order; "!" stands for a trigger that never runs.
     prefix constant text := 'simsql_' || index.id || '_';
-    firing constant text[] := ARRAY[prefix || 'column!', prefix || 'insertA', prefix || 'no_parentA',
+    firing constant text[] := ARRAY[prefix || 'column!', prefix || 'insertA', prefix || 'no_parent!',
                                     prefix || 'replicaR', prefix || 'updateA'];
     keys constant text := format('simsql.keys_%s_0', index.id);
     class constant regclass := to_regclass(keys);
@@ -29,12 +29,11 @@ BEGIN
                              'Create it again:', simsql._create_again(index))::simsql._fault;
     END IF;
     -- DISABLE TRIGGER ALL disables even ENABLE ALWAYS triggers, and the ENABLE TRIGGER ALL that follows it in
-    -- a restore does not make them ENABLE ALWAYS again. So this detects it. A trigger with another
-    -- condition may never run, enabled or not; the stamp tells of one in place of that of no_parent.
+    -- a restore does not make them ENABLE ALWAYS again. So this detects it. A trigger with a condition never
+    -- runs, enabled or not.
     IF array_position(actual.column_name || actual.scope_columns, NULL) IS NULL
        AND firing <> ARRAY(
-           SELECT t.tgname || CASE WHEN t.tgqual IS NULL OR t.tgname = prefix || 'no_parent'
-                                 THEN t.tgenabled::text ELSE '!' END
+           SELECT t.tgname || CASE WHEN t.tgqual IS NULL THEN t.tgenabled::text ELSE '!' END
              FROM pg_trigger AS t
             WHERE t.tgrelid = index.table_id AND starts_with(t.tgname, prefix) ORDER BY t.tgname)
     THEN
@@ -49,8 +48,7 @@ BEGIN
                     'It lacks rows that were written in the meantime:', repair)::simsql._fault
               FROM simsql._triggers(actual) AS d
               LEFT JOIN pg_trigger AS t ON t.tgrelid = index.table_id AND t.tgname = d.name
-             CROSS JOIN LATERAL (
-                   SELECT (t.tgqual IS NULL) <> (d.name NOT IN (prefix || 'column', prefix || 'no_parent'))) AS s (has_other_condition)
+             CROSS JOIN LATERAL (SELECT (t.tgqual IS NULL) <> (d.fires IS NOT NULL)) AS s (has_other_condition)
              WHERE t.oid IS NULL OR s.has_other_condition OR t.tgenabled <> d.fires);
     END IF;
     -- The first key table stands for all.

@@ -4,15 +4,11 @@
 -- functions, and they read no table of simsql: a writer with an older snapshot would not see the row in the
 -- registry, and would add nothing.
 --
--- Statement triggers add the keys of all new rows at once. Most updates write one row and keep its fingerprint, so
--- the keys of a row that is updated alone come from a row trigger: PostgreSQL evaluates its WHEN clause without a
--- call, and by the numbers of the columns. Both triggers of an update count the rows of the same transition table,
--- which gets no more rows once a trigger has read it.
---
--- All of them are ENABLE ALWAYS, so that disabling and enabling them leaves a trace. Logical replication applies
--- rows without firing statement triggers, so an ENABLE REPLICA row trigger adds the keys there. Statement triggers
--- that do fire in a replica session leave the keys to it, if it has counted all rows: a function of the table's
--- owner may have changed the session in the middle of a statement.
+-- Statement triggers add the keys of all new rows at once. They are ENABLE ALWAYS, so that disabling and
+-- enabling them leaves a trace. Logical replication applies rows without firing statement triggers, so an
+-- ENABLE REPLICA row trigger adds the keys there. Statement triggers that do fire in a replica session leave
+-- the keys to it, if it has counted all rows: a function of the table's owner may have changed the session in
+-- the middle of a statement.
 --
 -- The functions run with the privileges of the index's owner, so a writer needs no privileges other than
 -- those on the table. Nothing that the owner of the table controls may therefore be evaluated in them:
@@ -53,6 +49,23 @@ BEGIN
         USING ERRCODE = 'object_not_in_prerequisite_state',
               HINT = 'A trigger or a rule on a key table in the schema simsql keeps them away: '
                      || simsql._call('verify', '{}');
+END
+$$;
+
+-- A table, by name, if its trigger has a definition that begins so, and otherwise null. It reads the catalogue, but is
+-- IMMUTABLE, so that PostgreSQL calls it when it plans a statement: one that reads a transition table is planned anew
+-- after every change of the table. Another table may have taken over the name, and be locked.
+CREATE OR REPLACE FUNCTION simsql._table_of_trigger(table_name text, trigger_name text, definition text) RETURNS oid
+LANGUAGE plpgsql IMMUTABLE
+SET lock_timeout = '1ms'
+AS $$
+BEGIN
+    RETURN CASE WHEN starts_with(pg_get_triggerdef((pg_get_object_address(
+                                     'trigger', parse_ident(table_name) || trigger_name, '{}')).objid), definition)
+                THEN to_regclass(table_name) END;
+EXCEPTION
+    WHEN undefined_object OR undefined_table OR invalid_schema_name OR wrong_object_type OR lock_not_available THEN
+        RETURN NULL;
 END
 $$;
 
@@ -107,7 +120,7 @@ BEGIN
         IF simsql.stored <> simsql.stored_before THEN
             PERFORM simsql._refuse_lost_keys(TG_TABLE_NAME);
         END IF;
-        stored_before := simsql.stored;$sql$, 'checks', simsql._render($sql$
+        stored_before := simsql.stored;$sql$, 'its_trigger', simsql._render($sql$
     IF TG_ARGV[0] IS DISTINCT FROM {'nonce'} THEN
         RAISE EXCEPTION 'simsql: trigger % of % does not belong to a simhash index of this database', TG_NAME,
                         TG_RELID::regclass
@@ -116,7 +129,7 @@ BEGIN
                          'triggers: '
                          || simsql._call('create_index', ARRAY[TG_RELID::regclass::text, {'column'}])
                          || format(' or drop them: DROP TRIGGER %I ON %s;', TG_NAME, TG_RELID::regclass);
-    END IF;
+    END IF;$sql$, '{}', shared), 'its_columns', simsql._render($sql$
     IF (SELECT ARRAY[{found}]
           FROM pg_catalog.pg_trigger AS t
          WHERE t.tgrelid = TG_RELID AND t.tgname = 'simsql_{id}_column') IS DISTINCT FROM {'columns'}::text[]
@@ -148,24 +161,28 @@ DECLARE
     stored bigint;
     stored_before bigint;
 BEGIN
-    IF TG_LEVEL = 'STATEMENT' AND current_setting('session_replication_role') = 'replica' THEN
+    IF current_setting('session_replication_role') = 'replica' THEN
         all_added := current_setting('simsql.added_{id}', true) = (SELECT count(*)::text FROM pg_am);
         PERFORM set_config('simsql.added_{id}', '0', true);
         IF all_added THEN
             RETURN NULL;
         END IF;
     END IF;
-    {other_trigger}
-    {checks}
-    SELECT {types_are_right} AS types_are_right, EXISTS (SELECT FROM pg_am OFFSET 1) AS several,
-           {"column"} AS fp{scope_values}
+    {its_trigger}
+    SELECT simsql._table_of_trigger({'table'}, 'simsql_{id}_column', {'definition'}) AS its_table
       INTO one FROM pg_am LIMIT 1;
     IF NOT FOUND THEN
         RETURN NULL;
-    ELSIF NOT simsql.one.types_are_right THEN
+    ELSIF simsql.one.its_table IS DISTINCT FROM TG_RELID THEN
+        {its_columns}
+    END IF;
+    SELECT {types_are_right} AS types_are_right, EXISTS (SELECT FROM pg_am OFFSET 1) AS several,
+           {unchanged} AS unchanged, {"column"} AS fp{scope_values}
+      INTO one FROM pg_am LIMIT 1;
+    IF NOT simsql.one.types_are_right THEN
         {refusal}
     ELSIF NOT simsql.one.several THEN
-        IF simsql.one.fp IS NULL{one_in_no_scope} THEN
+        IF simsql.one.unchanged OR simsql.one.fp IS NULL{one_in_no_scope} THEN
             RETURN NULL;
         END IF;
         {inserts_of_one}
@@ -176,12 +193,12 @@ BEGIN
     RETURN NULL;
 END$sql$,
             jsonb_build_object(
-                -- Logical replication has no transition table: the row trigger then reads the catalogue, and adds nothing.
-                'other_trigger', CASE event WHEN 'update' THEN $sql$
-    IF EXISTS (SELECT FROM pg_am OFFSET 1) = (TG_LEVEL = 'ROW') THEN
-        RETURN NULL;
-    END IF;$sql$ END,
                 'types_are_right', simsql._types_are_right(index, NULL),
+                -- Bytes are compared, so that no type or collation has a say.
+                'unchanged', CASE event WHEN 'insert' THEN 'false' ELSE format(
+                    'record_image_eq(ROW(%1$s), (SELECT ROW(%1$s) FROM pg_amop LIMIT 1))', simsql._name_list(columns)) END,
+                'definition', format('CREATE TRIGGER simsql_%s_column AFTER UPDATE OF %s ON ', index.id,
+                                     simsql._name_list(columns)),
                 'inserts_of_one', simsql._for_key_tables(index, inserts, 'simsql.one.fp', '',
                     shared || jsonb_build_object('values', shared ->> 'one_scope')),
                 'alone', CASE event WHEN 'update' THEN E'\n    alone boolean;' END,
@@ -205,7 +222,8 @@ END$sql$,
     name := 'add_on_replica_' || index.id;
     body := simsql._render($sql$
 BEGIN
-    {checks}
+    {its_trigger}
+    {its_columns}
     IF NOT ({types_are_right}) THEN
         {refusal}
     END IF;
@@ -232,12 +250,11 @@ END$sql$,
 END
 $$;
 
--- One never fires, but records in the catalogue what a name cannot: it identifies the columns, the fingerprint
--- column and then the scope, by number, whatever their names are (see _check_columns). It also makes PostgreSQL
--- refuse ALTER COLUMN TYPE, which rewrites values without firing triggers. The row trigger of updates is called
--- no_parent, because it makes PostgreSQL refuse to turn the table into a partition or an inheritance child, whose
--- rows can be written through a parent: in 0.2.0, it did nothing else. Its condition compares bytes, so that no
--- type or collation has a say.
+-- Two of them never fire, but they record in the catalogue what a name cannot. The first identifies the
+-- columns, the fingerprint column and then the scope, by number, whatever their names are (see
+-- _check_columns). It also makes PostgreSQL refuse ALTER COLUMN TYPE, which rewrites values without firing
+-- triggers. The second makes PostgreSQL refuse to turn the table into a partition or an inheritance child,
+-- whose rows can be written through a parent.
 CREATE OR REPLACE FUNCTION simsql._triggers(index simsql.registry)
 RETURNS TABLE (name text, definition text, fires "char")
 LANGUAGE sql STABLE
@@ -248,8 +265,8 @@ AS $$
                           jsonb_build_object('suffix', t.suffix, 'function', t.function,
                                              'nonce', CASE WHEN t.fires IS NOT NULL
                                                            THEN quote_literal(index.nonce) END),
-                          jsonb_build_object('id', index.id, 'table', index.table_name, 'columns', c.names,
-                                             'old', c.old, 'new', c.new)),
+                          jsonb_build_object('id', index.id, 'table', index.table_name, 'columns',
+                                             simsql._name_list(index.column_name || index.scope_columns))),
            t.fires::"char"
       FROM (VALUES
            ('insert', 'insert', 'A',
@@ -259,15 +276,9 @@ AS $$
             'AFTER UPDATE ON {table} REFERENCING OLD TABLE AS pg_amop NEW TABLE AS pg_am FOR EACH STATEMENT'),
            ('replica', 'replica', 'R', 'AFTER INSERT OR UPDATE ON {table} FOR EACH ROW'),
            ('column', 'update', NULL, 'AFTER UPDATE OF {columns} ON {table} FOR EACH STATEMENT WHEN (false)'),
-           ('no_parent', 'update', 'A',
-            'AFTER UPDATE ON {table} REFERENCING NEW TABLE AS pg_am FOR EACH ROW '
-            'WHEN (record_image_ne(ROW({old}), ROW({new})))'))
+           ('no_parent', 'insert', NULL,
+            'AFTER INSERT ON {table} REFERENCING NEW TABLE AS new_rows FOR EACH ROW WHEN (false)'))
            AS t (suffix, function, fires, event)
-     CROSS JOIN (SELECT string_agg(quote_ident(n.name), ', ' ORDER BY n.number),
-                        string_agg('old.' || quote_ident(n.name), ', ' ORDER BY n.number),
-                        string_agg('new.' || quote_ident(n.name), ', ' ORDER BY n.number)
-                   FROM unnest(index.column_name || index.scope_columns) WITH ORDINALITY AS n (name, number))
-             AS c (names, old, new)
      WHERE index.storage = 'tables'
 $$;
 
