@@ -103,16 +103,15 @@ SELECT r.id AS index_id,
  -- search itself reads the columns by name.
  WHERE pg_catalog.has_schema_privilege(
            (pg_catalog.pg_identify_object_as_address(1259, r.table_id, 0)).object_names[1], 'USAGE')
-   AND coalesce(
+   AND CASE r.storage WHEN 'tables' THEN
        (SELECT pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[0], 'SELECT')
                AND (t.tgattr[1] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[1], 'SELECT'))
                AND (t.tgattr[2] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[2], 'SELECT'))
                AND (t.tgattr[3] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[3], 'SELECT'))
                AND (t.tgattr[4] IS NULL OR pg_catalog.has_column_privilege(t.tgrelid, t.tgattr[4], 'SELECT'))
           FROM pg_catalog.pg_trigger AS t
-         WHERE t.tgrelid = r.table_id AND t.tgname::pg_catalog.text = 'simsql_' || r.id || '_column'),
-       pg_catalog.to_regclass('simsql.keys_' || r.id || '_0') IS NULL
-       AND simsql._reads_columns(r.table_id, r.column_name || r.scope_columns));
+         WHERE t.tgrelid = r.table_id AND t.tgname::pg_catalog.text = 'simsql_' || r.id || '_column')
+       ELSE simsql._reads_columns(r.table_id, r.column_name || r.scope_columns) END;
 
 COMMENT ON VIEW simsql._claim_keys IS
     'the keys behind the locks of simsql.claim, readable by roles that can read the columns of the index';

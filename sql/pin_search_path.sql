@@ -24,7 +24,7 @@ BEGIN
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp', signature);
         -- Every search calls these, and each setting takes time. They neither make names into text nor contain backslashes.
-        CONTINUE WHEN signature ~ '^simsql\.(near|near_rows|claim|_claim_locks|_sees_rows|_locks?_at_once|_is_complete)\(';
+        CONTINUE WHEN signature ~ '^simsql\.(near|near_rows|claim|_claim_locks|_reads_columns|_sees_rows|_locks?_at_once|_is_complete)\(';
         EXECUTE format('ALTER FUNCTION %s SET quote_all_identifiers = off', signature);
         EXECUTE format('ALTER FUNCTION %s SET standard_conforming_strings = on', signature);
     END LOOP;
