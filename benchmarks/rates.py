@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks.child import peak_of, peak_of_children
 from benchmarks.languages import count_bytes
-from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_batches, simhash_many
+from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_items, simhash_many
 
 ROUNDS = 5
 TEXT_LENGTH = 2_000
@@ -74,7 +74,7 @@ def run_memory(texts: list[str], count: int, workers: int) -> dict[str, float]:
     peaks: dict[int, int] = {}
     results = []
     start = time.perf_counter()
-    for batch in simhash_batches(corpus(), workers=workers):
+    for _, batch in simhash_items(((None, text) for text in corpus()), workers=workers):
         results.append(batch)
         # Their peaks end with them.
         for process in multiprocessing.active_children():

@@ -89,7 +89,7 @@ def explain_row(
     own, text = text_of_row(document, compared), query.compared_text(*compared)
     alike = None
     if query.similarity is not None:
-        (alike,) = [None] if text is None else similarities(text, [own], index.recipe()).tolist()
+        (alike,) = similarities([text], [own], index.recipe()).tolist()
     estimate = None
     if sketch_column is not None and text is not None:
         bits = document[sketch_column]

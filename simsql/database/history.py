@@ -1,20 +1,15 @@
 """The history of simsql's own schema: the revisions in migrations/ and their SQL.
 
-They run in their own migration context, never through `alembic.op` and `alembic.context`: a process has only one
-of each, and they belong to the application whose migration installs simsql.
+Alembic shows the revisions, and creates new ones, but does not run them: in a process there is only one
+`alembic.context`, and it belongs to the application whose migration installs simsql.
 """
 
-import io
 import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from alembic.operations import Operations
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util import CommandError
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from simsql.errors import SimsqlError, UsageError
 
@@ -35,8 +30,8 @@ class History:
 
     @cached_property
     def revisions(self) -> tuple[str, ...]:
-        """Return the ids of all revisions, oldest first."""
-        return tuple(script.revision for script in reversed(list(self._scripts.walk_revisions())))
+        """Return the ids of all revisions, oldest first: what their files begin with."""
+        return tuple(sorted(path.name.partition("_")[0] for path in self.migrations.glob("versions/*_*.py")))
 
     @property
     def newest(self) -> str:
@@ -50,7 +45,9 @@ class History:
 
         Raises SimsqlError if the revision is not in this history, because a newer simsql installed it.
         """
-        revision = MigrationContext.configure(connection, opts=VERSION_TABLE).get_current_revision()
+        if connection.execute(text("SELECT pg_catalog.to_regclass('simsql.schema_version') IS NULL")).scalar_one():
+            return None
+        revision = connection.execute(text("SELECT version_num FROM simsql.schema_version")).scalar_one_or_none()
         if revision is not None and revision not in self.revisions:
             raise SimsqlError(
                 f"the schema simsql in this database has revision {revision}, but this simsql knows"
@@ -60,7 +57,10 @@ class History:
 
     def upgrade(self, connection: Connection) -> None:
         """Install the schema or upgrade it to the newest revision, in the connection's transaction."""
-        self._run(MigrationContext.configure(connection, opts=VERSION_TABLE), self.current(connection))
+        for script in self._scripts(self.current(connection)):
+            # In one statement, because asyncpg runs one at a time, and without parameters, so that no driver
+            # interprets colons and percent signs.
+            connection.exec_driver_sql(_as_statement(script), execution_options={"no_parameters": True})
 
     def script(self, start: str | None = None) -> str:
         """Return the SQL from a revision (by default, an empty database) to the newest, as one statement.
@@ -69,17 +69,11 @@ class History:
         """
         if start is not None and start not in self.revisions:
             raise UsageError(f"there is no revision {start}: choose one of {', '.join(self.revisions)}")
-        if start == self.newest:
+        scripts = self._scripts(start)
+        if not scripts:
             return ""
-        output = io.StringIO()
-        options = {**VERSION_TABLE, "as_sql": True, "output_buffer": output, "starting_rev": start}
-        # Otherwise SQLAlchemy doubles percent signs for a driver.
-        context = MigrationContext.configure(
-            dialect_name="postgresql", dialect_opts={"paramstyle": "named"}, opts=options
-        )
-        self._run(context, start)
         way = "the schema" if start is None else f"an upgrade from revision {start}"
-        return f"-- simsql: {way}, to revision {self.newest}\n{_as_statement(output.getvalue())};\n"
+        return f"-- simsql: {way}, to revision {self.newest}\n{_as_statement(''.join(scripts))};\n"
 
     def files(self, start: str | None = None) -> list[Path]:
         """Return the SQL files that lead from a revision to the newest, in order."""
@@ -92,23 +86,20 @@ class History:
         return [
             search_path,
             self.sql / "before_upgrade.sql",
-            *(Path(self._scripts.get_revision(revision).path).with_suffix(".sql") for revision in later),
+            *(path for revision in later for path in self.migrations.glob(f"versions/{revision}_*.sql")),
             *functions,
             self.sql / "after_upgrade.sql",
             pin_search_path,
         ]
 
-    @cached_property
-    def _scripts(self) -> ScriptDirectory:
-        return ScriptDirectory(str(self.migrations))
-
-    def _run(self, context: MigrationContext, start: str | None) -> None:
+    def _scripts(self, start: str | None) -> list[str]:
+        """Return what leads from a revision to the newest, and notes that in the database."""
         if start == self.newest:
-            return
-        operations = Operations(context)
-        for file in self.files(start):
-            run_script(operations, file.read_text(encoding="utf-8"))
-        context.stamp(self._scripts, self.newest)
+            return []
+        insert = f"INSERT INTO simsql.schema_version (version_num) VALUES ('{self.newest}');\n"  # noqa: S608 - a constant
+        update = f"UPDATE simsql.schema_version SET version_num = '{self.newest}';\n"  # noqa: S608
+        files = [f"{file.read_text(encoding='utf-8')}\n" for file in self.files(start)]
+        return [*files, insert if start is None else update]
 
 
 def own_history() -> History:
@@ -121,6 +112,8 @@ def refuse_alembic() -> None:
 
     `alembic upgrade` would run only the revisions, but an upgrade of simsql also locks and updates all indexes.
     """
+    from alembic.util import CommandError  # noqa: PLC0415 - only Alembic's commands get here
+
     raise CommandError(
         "upgrade simsql's schema with `simsql install` or `op.install_simsql()`, not with `alembic upgrade`"
     )
@@ -133,19 +126,6 @@ def find_folder(name: str) -> Path:
         if folder.is_dir():
             return folder
     raise SimsqlError(f"{package / name} is missing: the installation of simsql is broken, install it again")
-
-
-def run_script(operations: Operations, script: str) -> None:
-    """Run a script of several SQL statements, or print it if the context only prints SQL.
-
-    asyncpg runs one statement at a time, so the script is wrapped in one statement.
-    """
-    context = operations.migration_context
-    if context.as_sql:
-        context.impl.static_output(script)
-        return
-    # Without parameters, so that no driver interprets colons and percent signs.
-    operations.get_bind().exec_driver_sql(_as_statement(script), execution_options={"no_parameters": True})
 
 
 def _as_statement(script: str) -> str:

@@ -1,15 +1,13 @@
 """Install, upgrade or remove simsql's schema, show its status, or print the SQL."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, text
 
 from simsql.database.binds import begin, check_engine
+from simsql.database.history import History, find_folder, own_history
 from simsql.errors import SimsqlError
-
-if TYPE_CHECKING:
-    from simsql.database.history import History
 
 # Several migrations can install simsql, and the reverse of each tries to remove it; the last one succeeds.
 # Triggers of clear_on_change are not dependents: simsql.uninstall would drop them.
@@ -54,10 +52,10 @@ def install_schema(engine_or_connection: Engine | Connection) -> bool:
     the server or the role lacks what sql/requirements.sql lists, or a newer simsql installed the schema.
     """
     with begin(engine_or_connection) as connection:
-        return install_within(connection, _own_history())
+        return install_within(connection, own_history())
 
 
-def install_within(connection: Connection, history: "History") -> bool:
+def install_within(connection: Connection, history: History) -> bool:
     """Install the schema of a history in the connection's transaction."""
     if history.current(connection) == history.newest:
         return False
@@ -80,7 +78,7 @@ def uninstall_schema(engine: Engine, *, drop_indexes: bool = False) -> bool:
     the schema.
     """
     with check_engine(engine, "uninstall_schema").begin() as connection:
-        if _own_history().current(connection) is None:
+        if own_history().current(connection) is None:
             return False
         connection.execute(
             text("SELECT simsql.uninstall(drop_indexes => :drop_indexes)"), {"drop_indexes": drop_indexes}
@@ -93,7 +91,7 @@ def read_status(engine: Engine) -> Status:
 
     Changes nothing. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: no connection, missing privileges.
     """
-    history = _own_history()
+    history = own_history()
     with begin(engine) as connection:
         # An upgrade locks the registry, and a monitor must not hang.
         connection.execute(text("SET LOCAL lock_timeout = '5s'"))
@@ -112,20 +110,11 @@ def schema_sql(start: str | None = None) -> str:
     It is one statement, so it is atomic, and a migration can run it in its transaction. It is empty if the
     revision is the newest. Raises UsageError if the revision does not exist.
     """
-    return _own_history().script(start)
-
-
-def _own_history() -> "History":
-    # Importing Alembic would take a third of the time of `import simsql.database`, and searches do not need it.
-    from simsql.database.history import own_history  # noqa: PLC0415
-
-    return own_history()
+    return own_history().script(start)
 
 
 def missing_requirements(connection: Connection) -> list[tuple[str, str]]:
     """Return what the server or the role lacks for an installation or an upgrade: each problem with its remedy."""
-    from simsql.database.history import find_folder  # noqa: PLC0415
-
     script = (find_folder("sql") / "requirements.sql").read_text(encoding="utf-8")
     # Without parameters, so that no driver interprets percent signs.
     rows = connection.exec_driver_sql(script, execution_options={"no_parameters": True})

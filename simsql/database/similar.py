@@ -120,6 +120,6 @@ def similar_texts(
     text: str, others: Sequence[str | None], recipe: Recipe, least: float
 ) -> list[tuple[int, float]]:
     """Return the positions of the texts at least this similar to a text, and the similarities, highest first."""
-    values = similarities(text, others, recipe).tolist()
+    values = similarities([text] * len(others), others, recipe).tolist()
     alike = [(place, value) for place, value in enumerate(values) if value is not None and value >= float(least)]
     return sorted(alike, key=lambda each: -each[1])

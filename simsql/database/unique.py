@@ -29,7 +29,7 @@ from simsql.database.rows_with_origin import OriginCopier, RowWithOrigin
 from simsql.database.sketches import check_compared_columns, existing_column
 from simsql.database.transfer import raw_connection, sqlalchemy_errors
 from simsql.errors import SimsqlError, UsageError
-from simsql.fingerprint import Recipe, compares_features, similarities_of_pairs, sketch_distance
+from simsql.fingerprint import Recipe, compares_features, similarities, sketch_distance
 from simsql.hamming.match import cheapest_search
 
 Raw = psycopg.Connection[tuple[Any, ...]]
@@ -394,9 +394,8 @@ class _Loader:
             rows = {id_: (fingerprint, text) for id_, fingerprint, text in raw.execute(self._read_rows, [ids])}
             pairs = [pair for pair in pairs if pair[1] in rows]
             texts = [[items[number].document.text for number, _ in pairs], [rows[id_][1] for _, id_ in pairs]]
-            for (number, id_), similarity in zip(
-                pairs, similarities_of_pairs(texts[0], texts[1], self.recipe), strict=True
-            ):
+            alike = similarities(texts[0], texts[1], self.recipe).tolist()
+            for (number, id_), similarity in zip(pairs, alike, strict=True):
                 item, (fingerprint, text) = items[number], rows[id_]
                 bits = _differing(item.fingerprint, fingerprint)
                 if similarity is None or similarity < self.similarity or bits > self.distance:
@@ -418,9 +417,8 @@ class _Loader:
                 pairs += [(item, other) for other in sorted(others, key=lambda other: other.order)]
                 before[item.fingerprint].append(item)
         texts = [[item.document.text for item in side] for side in (_columns(pairs, 2))]
-        for (item, other), similarity in zip(
-            pairs, similarities_of_pairs(texts[0], texts[1], self.recipe), strict=True
-        ):
+        alike = similarities(texts[0], texts[1], self.recipe).tolist()
+        for (item, other), similarity in zip(pairs, alike, strict=True):
             if similarity is not None and similarity >= self.similarity:
                 bits = _differing(item.fingerprint, other.fingerprint)
                 item.earlier.append(_Kept(other.id, other.document.text, bits, similarity, other))

@@ -29,7 +29,6 @@ from simsql.fingerprint.comparisons import pairs_of as pairs_of
 from simsql.fingerprint.documents import count_documents as count_documents
 from simsql.fingerprint.documents import map_items as map_items
 from simsql.fingerprint.documents import simhash, simhash_many, simhash_parts
-from simsql.fingerprint.documents import simhash_batches as simhash_batches
 from simsql.fingerprint.documents import simhash_items as simhash_items
 from simsql.fingerprint.documents import simhash_items_with_sketches as simhash_items_with_sketches
 from simsql.fingerprint.documents import simhash_items_with_tokens as simhash_items_with_tokens
@@ -44,7 +43,6 @@ from simsql.fingerprint.jaccard import similarity, similarity_many
 from simsql.fingerprint.margins import compares_features as compares_features
 from simsql.fingerprint.margins import flips_of_parts as flips_of_parts
 from simsql.fingerprint.margins import similarities as similarities
-from simsql.fingerprint.margins import similarities_of_pairs as similarities_of_pairs
 from simsql.fingerprint.pictures import COLOUR_SIDE as COLOUR_SIDE
 from simsql.fingerprint.pictures import GREY_SIDE as GREY_SIDE
 from simsql.fingerprint.pictures import HASH_SIDE as HASH_SIDE

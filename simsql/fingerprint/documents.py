@@ -26,7 +26,7 @@ from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, 
 from simsql.fingerprint.sketches import Minima, minima_of_tokens
 from simsql.fingerprint.tokens import hash_tokens
 from simsql.fingerprint.utf8 import TokenLists
-from simsql.fingerprint.vote import Fingerprints, Outcome, Tally, fingerprints_of
+from simsql.fingerprint.vote import Fingerprints, Outcome, Tally, fingerprints_of, join_outcomes
 
 # Features of longer texts are counted in portions: all at once would take up to 100 bytes for each character.
 _LONG = 1 << 20
@@ -150,22 +150,7 @@ def simhash_many(
     Returns a masked array of uint64, one-dimensional, with a full mask. Raises TypeError if a text is not a
     str, and ValueError if `workers` is less than 1.
     """
-    batches = list(simhash_batches(texts, recipe, workers))
-    values = np.concatenate([np.zeros(0, dtype=np.uint64), *(batch.data for batch in batches)])
-    empty = np.concatenate([np.zeros(0, dtype=bool), *(np.ma.getmaskarray(batch) for batch in batches)])
-    return np.ma.MaskedArray(values, mask=empty)
-
-
-def simhash_batches(
-    texts: Iterable[str] | TextColumn, recipe: Recipe = DEFAULT_RECIPE, workers: int | None = None
-) -> Iterator[Fingerprints]:
-    """Yield the results of `simhash_many` in batches, in bounded memory.
-
-    `texts` is read a few batches ahead of the results. Arguments and errors as for `simhash_many`.
-    """
-    work = partial(_fingerprint, recipe=recipe)
-    for values, empty in map_batches(work, texts, workers):
-        yield np.ma.MaskedArray(values, mask=empty)
+    return join_outcomes(map_batches(partial(_fingerprint, recipe=recipe), texts, workers))
 
 
 def simhash_items(
@@ -173,8 +158,8 @@ def simhash_items(
 ) -> Iterator[tuple[list[Item], Fingerprints]]:
     """Yield batches of items, in their order, with the fingerprints of their texts.
 
-    `items` are pairs of an item of any type and its text. Arguments, errors and reading ahead as for
-    `simhash_batches`.
+    `items` are pairs of an item of any type and its text, which are read a few batches ahead. Other arguments and
+    errors as for `simhash_many`.
     """
     for rows, (values, empty) in map_items(partial(_fingerprint, recipe=recipe), items, workers):
         yield rows, np.ma.MaskedArray(values, mask=empty)

@@ -5,7 +5,7 @@ recipe in any script. Two empty tokens stand before the first word and behind th
 has n + 2 trigrams: every word is in three, and a text of one word has features, too.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from math import floor
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from simsql.arrays.positions import consecutive
 from simsql.fingerprint.features import padded_trigrams
+from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.recipe import Revision
 from simsql.fingerprint.shared_features import compare_features
 from simsql.fingerprint.tokens import hash_tokens
@@ -45,6 +46,16 @@ def similarity_many(
     """
     if isinstance(a, str) or isinstance(b, str):
         raise TypeError("texts must be iterables of str, not a single str: use similarity")
+    return compare_texts(a, b, lambda texts: padded_trigrams(*hash_tokens(texts, "words", revision)))
+
+
+def compare_texts(
+    a: Iterable[str | None], b: Iterable[str | None], features_of: Callable[[list[str]], tuple[U64, I64]]
+) -> "np.ma.MaskedArray[tuple[int], np.dtype[np.float64]]":
+    """Return the Jaccard indexes of pairs of texts: see `similarity_many`.
+
+    `features_of` returns the hashes of the features of some texts, text after text, and how many each has.
+    """
     values, masks = [np.zeros(0)], [np.zeros(0, dtype=bool)]
     for batch in _batches(zip(a, b, strict=True)):
         missing = np.array([one is None or other is None for one, other in batch])
@@ -53,12 +64,11 @@ def similarity_many(
         both = [text for pair in batch for text in pair if text is not None and None not in pair]
         if both:
             sides = np.array([numbers.setdefault(text, len(numbers)) for text in both])
-            found = hash_tokens(list(numbers), "words", revision)
-            counts = found.counts[sides]
-            starts = np.cumsum(found.counts) - found.counts
-            features = padded_trigrams(found.hashes[consecutive(starts[sides], counts)], counts)
+            hashes, counts = features_of(list(numbers))
+            starts, sizes = np.cumsum(counts) - counts, counts[sides]
+            features = hashes[consecutive(starts[sides], sizes)]
             left = np.arange(0, len(sides), 2)
-            result[~missing] = compare_features(*features, np.full(len(left), 2), left, left + 1)
+            result[~missing] = compare_features(features, sizes, np.full(len(left), 2), left, left + 1)
         values.append(result)
         masks.append(missing)
     return np.ma.MaskedArray(np.concatenate(values), mask=np.concatenate(masks))

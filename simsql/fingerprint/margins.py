@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from simsql.fingerprint.documents import margins_of_parts
 from simsql.fingerprint.extract import extract_features
-from simsql.fingerprint.jaccard import similarity_many
+from simsql.fingerprint.hashes import I64, U64
+from simsql.fingerprint.jaccard import compare_texts, similarity_many
 from simsql.fingerprint.recipe import Recipe
 
 
@@ -58,29 +59,18 @@ def compares_features(recipe: Recipe) -> bool:
 
 
 def similarities(
-    text: str, others: Sequence[str | None], recipe: Recipe
+    a: Sequence[str | None], b: Sequence[str | None], recipe: Recipe
 ) -> "np.ma.MaskedArray[tuple[int], np.dtype[np.float64]]":
-    """Return the similarities of a text to others, as a column of this recipe compares them; None is masked.
+    """Return the similarities of pairs of texts, as a column of this recipe compares them; with a None, masked.
 
     For characters and trigrams it is the Jaccard index of the sets of features, otherwise that of
     `similarity_many`. That of the recipe "pg_trgm" is the similarity of pg_trgm.
     """
     if not compares_features(recipe):
-        return similarity_many([text] * len(others), others, revision=recipe.revision)
-    hashes, _, counts = extract_features([text, *(other or "" for other in others)], recipe)
-    own, rest, sizes = hashes[: counts[0]], hashes[counts[0] :], counts[1:]
-    ends = np.cumsum(sizes)
-    # "sort", because NumPy 2.0 fails for large integers otherwise.
-    shared = np.diff(
-        np.concatenate([[0], np.cumsum(np.isin(rest, own, kind="sort"))])[np.concatenate([[0], ends])]
-    )
-    together = np.maximum(len(own) + sizes - shared, 1)
-    return np.ma.MaskedArray(shared / together, mask=[other is None for other in others])
+        return similarity_many(a, b, revision=recipe.revision)
 
+    def features_of(texts: list[str]) -> tuple[U64, I64]:
+        found = extract_features(texts, recipe)
+        return found.hashes, found.documents
 
-def similarities_of_pairs(a: Sequence[str | None], b: Sequence[str | None], recipe: Recipe) -> list[float | None]:
-    """Return the similarities of pairs of texts as `similarities` compares them; None if a text is None."""
-    if not compares_features(recipe):
-        return list(similarity_many(a, b, revision=recipe.revision).tolist())
-    pairs = zip(a, b, strict=True)
-    return [None if one is None else similarities(one, [other], recipe).tolist()[0] for one, other in pairs]
+    return compare_texts(a, b, features_of)

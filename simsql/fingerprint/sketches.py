@@ -33,7 +33,7 @@ from simsql.fingerprint.hashes import GOLDEN, I64, SHINGLE, U64, mix
 from simsql.fingerprint.recipe import Revision
 from simsql.fingerprint.tokens import hash_tokens
 from simsql.fingerprint.utf8 import TokenLists
-from simsql.fingerprint.vote import Fingerprints, Outcome
+from simsql.fingerprint.vote import Fingerprints, Outcome, join_outcomes
 
 _BITS = 64
 _RANDOM = mix(np.arange(1, _BITS + 1, dtype=np.uint64) * GOLDEN)
@@ -91,11 +91,7 @@ def sketch_many(
     Arguments, result and errors are as for `simhash_many`: a masked array of uint64, one-dimensional, with a full
     mask. Sketches depend neither on `workers` nor on the other texts.
     """
-    values, masks = [np.zeros(0, dtype=np.uint64)], [np.zeros(0, dtype=bool)]
-    for sketches, empty in map_batches(partial(_sketch, revision=revision), texts, workers):
-        values.append(sketches)
-        masks.append(empty)
-    return np.ma.MaskedArray(np.concatenate(values), mask=np.concatenate(masks))
+    return join_outcomes(map_batches(partial(_sketch, revision=revision), texts, workers))
 
 
 def minima_of_tokens(tokens: TokenLists, *, features: bool = False) -> Minima:

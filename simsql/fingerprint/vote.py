@@ -12,7 +12,7 @@ the base of 128.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import index
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,6 +169,13 @@ def fingerprints_of(
             exact = mix(np.add.reduceat(_hash_counted(votes, features.occurrences), starts))
             values[short] = exact[short[~empty]]
     return values, (empty if recipe.short == "exact" else empty | short)
+
+
+def join_outcomes(outcomes: Iterable[tuple[NDArray[Any], ...]]) -> Fingerprints:
+    """Return the outcomes of several batches in one masked array."""
+    nothing: Outcome = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=bool)
+    values, masks = zip(nothing, *outcomes, strict=True)
+    return np.ma.MaskedArray(np.concatenate(values), mask=np.concatenate(masks))
 
 
 class Tally:

@@ -101,7 +101,7 @@ def test_texts_of_characters_are_compared_by_their_features(text, others):
         joined = "".join(text.split())
         return {joined[place : place + 3] for place in range(max(len(joined) - 2, min(len(joined), 1)))}
 
-    found = similarities(text, others, TITLES).tolist()
+    found = similarities([text] * len(others), others, TITLES).tolist()
     for other, value in zip(others, found, strict=True):
         if other is None:
             assert value is None
@@ -116,7 +116,7 @@ def test_trigrams_are_those_of_padded_words(text, other):
         padded = [f"  {word} " for word in text.split()]
         return {word[place : place + 3] for word in padded for place in range(len(word) - 2)}
 
-    (found,) = similarities(text, [other], PG_TRGM).tolist()
+    (found,) = similarities([text], [other], PG_TRGM).tolist()
     together = trigrams(text) | trigrams(other)
     assert found == pytest.approx(len(trigrams(text) & trigrams(other)) / max(len(together), 1))
     cut = [feature for word in text.split() for feature in sorted(trigrams(word))]
@@ -131,6 +131,6 @@ def test_a_long_text_has_the_trigrams_of_its_words():
 
 def test_other_texts_are_compared_as_similarity_does():
     others = ["one two three", "one two four", None]
-    assert similarities("one two three", others, DEFAULT_RECIPE).tolist() == [
+    assert similarities(["one two three"] * len(others), others, DEFAULT_RECIPE).tolist() == [
         similarity("one two three", other) for other in others
     ]

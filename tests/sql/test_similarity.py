@@ -117,5 +117,5 @@ def test_the_similarity_of_titles_is_the_number_of_pg_trgm(connection):
     titles = ["".join(chance.choices("abcDE12 -,.'/", k=chance.randrange(30))) for _ in range(300)]
     for title, other in itertools.pairwise(titles):
         (found,) = connection.execute("SELECT similarity(%s, %s)", [title, other]).fetchone()
-        (value,) = similarities(title, [other], KNOWN_RECIPES["pg_trgm"]).tolist()
+        (value,) = similarities([title], [other], KNOWN_RECIPES["pg_trgm"]).tolist()
         assert np.float32(value) == np.float32(found)
