@@ -1,11 +1,14 @@
-"""Positions in arrays: runs of consecutive ones, and trees (union-find) that join what pairs connect."""
+"""Positions in arrays, portions of work, and trees (union-find) that join what pairs connect."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Positions = NDArray[np.intp]
+Item = TypeVar("Item")
 
 
 def consecutive(starts: Positions, counts: Positions) -> Positions:
@@ -28,6 +31,23 @@ def portions(sizes: Positions, at_most: int) -> Iterator[slice]:
         end = max(begin + 1, int(np.searchsorted(upto, done + at_most, side="right")))
         yield slice(begin, end)
         begin, done = end, int(upto[end - 1])
+
+
+def gather(
+    items: Iterable[Item], size: Callable[[Item], int], enough: int, most: float = inf
+) -> Iterator[list[Item]]:
+    """Yield items in lists of at most `most`, each of which ends as soon as the sizes add up to `enough`."""
+    together: list[Item] = []
+    total = 0
+    for item in items:
+        together.append(item)
+        total += size(item)
+        del item  # a long one is not kept while the next one is read
+        if total >= enough or len(together) >= most:
+            yield together
+            together, total = [], 0
+    if together:
+        yield together
 
 
 def unite(parents: Positions, left: Positions, right: Positions) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 
 from simsql.arrays.checks import fingerprint_column
 from simsql.arrays.columns import Fingerprints
+from simsql.arrays.positions import gather
 from simsql.database.bigint import to_bigints
 from simsql.database.binds import check_connection
 from simsql.database.index_spec import agreed_extract, agreed_recipe
@@ -57,9 +58,6 @@ class FoundTable(NamedTuple):
 
 class Copier:
     """Add rows to a table with COPY, batch by batch."""
-
-    taken_back = 0
-    """How many rows were inserted and taken back. PostgreSQL counts them as inserted."""
 
     def __init__(
         self, raw: psycopg.Connection[tuple[Any, ...]], table: FoundTable, columns: Sequence[str]
@@ -302,17 +300,18 @@ def _load(copier: Copier, connection: Connection, rows: Iterable[Row]) -> int:
     raw, table = copier.raw, copier.table
     indexes: list[_Keys] | None = None
     inserted = count = 0
-    for batch, full in _gather(rows):
+    for batch in gather(rows, _size, _BATCH_SIZE, _BATCH_ROWS):
         if indexes is None:
+            is_full = len(batch) == _BATCH_ROWS or sum(map(_size, batch)) >= _BATCH_SIZE
             # Now or never: after a COPY through the triggers the lock that this takes would be a stronger one than
             # the transaction holds, and two loads that wait for one another's are in deadlock.
-            indexes = _begin_load(connection, table, copier.columns) if full else []
+            indexes = _begin_load(connection, table, copier.columns) if is_full else []
             inserted = count_inserted(raw, table)
         added = copier.add(batch)
         for index in indexes or ():
             index.add(added)
         count += len(added)
-    if indexes and count_inserted(raw, table) != inserted + count + copier.taken_back:
+    if indexes and count_inserted(raw, table) != inserted + count:
         raise SimsqlError(
             f"other rows were inserted into {table.name.as_string(raw)} during the load, while triggers were off:"
             " the iterable of rows, and functions in defaults and checks, must not write to the table"
@@ -342,18 +341,8 @@ def _begin_load(connection: Connection, table: FoundTable, columns: Sequence[str
     ]
 
 
-def _gather(rows: Iterable[Row]) -> Iterator[tuple[list[Row], bool]]:
-    """Yield batches of rows, each with a flag that tells whether it is full."""
-    batch: list[Row] = []
-    size = 0
-    for row in rows:
-        batch.append(row)
-        size += sum(len(value) for value in row if isinstance(value, str | bytes))
-        if len(batch) == _BATCH_ROWS or size >= _BATCH_SIZE:
-            yield batch, True
-            batch, size = [], 0
-    if batch:
-        yield batch, False
+def _size(row: Row) -> int:
+    return sum(len(value) for value in row if isinstance(value, str | bytes))
 
 
 class _Keys:

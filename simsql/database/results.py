@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Connection
 
+from simsql.arrays.positions import gather
 from simsql.database.bigint import Scope
 from simsql.database.transfer import (
     copy_columns,
@@ -157,16 +158,8 @@ def find_matches_of_rows(rows: SearchedRows, *, queries: Fingerprints) -> Iterat
 
 def _join_small(batches: Iterable[Batch]) -> Iterator[Batch]:
     """Join small batches until they are large enough for a COPY."""
-    waiting: list[Batch] = []
-    rows = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows += len(next(iter(batch.values())))
-        if rows >= _COPY_ROWS:
-            yield {name: np.concatenate([part[name] for part in waiting]) for name in batch}
-            waiting, rows = [], 0
-    if waiting:
-        yield {name: np.concatenate([part[name] for part in waiting]) for name in waiting[0]}
+    for some in gather(batches, lambda batch: len(next(iter(batch.values()))), _COPY_ROWS):
+        yield {name: np.concatenate([part[name] for part in some]) for name in some[0]}
 
 
 def _members(fingerprints: Fingerprints, clusters: list[Fingerprints]) -> Batch:

@@ -10,7 +10,7 @@ from psycopg import sql
 from sqlalchemy import Connection
 
 from simsql.database.connect import one_line
-from simsql.database.load import Copier, FoundTable, Row, count_inserted, find_table, load_through
+from simsql.database.load import Copier, FoundTable, Row, find_table, load_through
 from simsql.database.transfer import raw_connection, sqlalchemy_errors
 from simsql.errors import SimsqlError
 
@@ -82,9 +82,7 @@ def load_rows_with_origin(
     found = find_table(raw, table)
     copier: Copier
     if id_column is not None and _is_skippable(raw, found, id_column, columns):
-        # Citus reports a conflict as an internal error.
-        ((expects_conflicts,),) = raw.execute("SELECT simsql._is_distributed(%s)", [found.oid]).fetchall()
-        copier = _SkippingCopier(raw, found, columns, id_column, skip, expects_conflicts)
+        copier = _SkippingCopier(raw, found, columns, id_column, skip)
     else:
         copier = OriginCopier(raw, found, columns)
     count = load_through(copier, connection, rows)
@@ -123,7 +121,7 @@ class OriginCopier(Copier):
 class _SkippingCopier(OriginCopier):
     """Skip rows whose id is already in the table.
 
-    COPY stops at the first conflict. Then the batch is rolled back and inserted from a temporary table.
+    COPY stops at the first conflict, so it fills a temporary table, from which the others are inserted.
     """
 
     def __init__(
@@ -133,12 +131,10 @@ class _SkippingCopier(OriginCopier):
         columns: Sequence[str],
         id_column: str,
         skip: Skip,
-        expects_conflicts: bool,
     ) -> None:
         super().__init__(raw, table, columns)
         self._skip = skip
         self._staged: Copier | None = None
-        self._always_expects_conflicts = self._expects_conflicts = expects_conflicts
         parts = {
             "table": table.name,
             "columns": sql.SQL(", ").join(map(sql.Identifier, columns)),
@@ -161,31 +157,13 @@ class _SkippingCopier(OriginCopier):
             )
         )
 
-    def add(self, rows: Sequence[Row]) -> Sequence[Row]:
-        added = None if self._expects_conflicts else self._try_copy(rows)
-        if added is None:
-            added = self._insert_new(rows)
-            # A load that is repeated has conflicts in all batches, and what is taken back leaves dead rows.
-            self._expects_conflicts = self._always_expects_conflicts or len(added) < len(rows)
-        return added
-
     def close(self) -> None:
         """Drop the temporary table."""
         if self._staged is not None:
             self.raw.execute(self._drop)
 
-    def _try_copy(self, rows: Sequence[Row]) -> Sequence[Row] | None:
-        before = count_inserted(self.raw, self.table)
-        try:
-            with self.raw.transaction():
-                return super().add(rows)
-        except (SimsqlError, psycopg.Error) as error:
-            if not isinstance(error.__cause__ or error, psycopg.errors.UniqueViolation):
-                raise
-        self.taken_back += count_inserted(self.raw, self.table) - before
-        return None
-
-    def _insert_new(self, rows: Sequence[Row]) -> Sequence[Row]:
+    def add(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Add the rows whose id is new; return them."""
         if self._staged is None:
             self.raw.execute(self._create)
             self._staged = OriginCopier(self.raw, _STAGED, ["simsql number", *self.columns])

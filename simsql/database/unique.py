@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from psycopg import errors, sql
 from sqlalchemy import Connection, Engine
 
+from simsql.arrays.positions import gather
 from simsql.database.bigint import Scope, encode_scope
 from simsql.database.binds import READ_COMMITTED, check_engine
 from simsql.database.connect import one_line
@@ -197,16 +198,7 @@ def load_unique(
 
 
 def _parts(items: Iterable[_Item], count: int, characters: int) -> Iterator[list[_Item]]:
-    part: list[_Item] = []
-    size = 0
-    for item in items:
-        part.append(item)
-        size += len(item.document.text)
-        if len(part) == count or size >= characters:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
+    return gather(items, lambda item: len(item.document.text), characters, count)
 
 
 @dataclass

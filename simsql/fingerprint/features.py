@@ -19,6 +19,7 @@ from typing import IO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.arrays.positions import gather
 from simsql.errors import UsageError, naming_temporary_files
 from simsql.fingerprint.hashes import I64, SHINGLE, U64
 
@@ -183,8 +184,8 @@ def iter_counts(batches: Iterable[U64]) -> Iterator[Counts]:
         file: IO[bytes] | None = None
         runs: list[_Run] = []
         counted: list[Counts] = []
-        for together in _gather(batches):
-            counted.append(_count(together))
+        for together in gather(batches, len, _AT_ONCE):
+            counted.append(_count(np.concatenate(together)))
             if sum(len(part.hashes) for part in counted) <= _AT_ONCE:
                 continue
             counted = [_add_range(counted)]
@@ -202,21 +203,6 @@ def iter_counts(batches: Iterable[U64]) -> Iterator[Counts]:
                 runs.append(_Run(file, _add_range(counted)))
             counted = []
         yield from _merge(runs)
-
-
-def _gather(batches: Iterable[U64]) -> Iterator[U64]:
-    """Yield arrays of about _AT_ONCE hashes."""
-    waiting: list[U64] = []
-    size = 0
-    for batch in batches:
-        waiting.append(batch)
-        size += len(batch)
-        if size >= _AT_ONCE:
-            together, waiting, size = np.concatenate(waiting), [], 0
-            yield together
-            del together
-    if size:
-        yield np.concatenate(waiting)
 
 
 def _count(hashes: U64) -> Counts:

@@ -5,13 +5,12 @@ recipe in any script. Two empty tokens stand before the first word and behind th
 has n + 2 trigrams: every word is in three, and a text of one word has features, too.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable
 from math import floor
 
 import numpy as np
 
-from simsql.arrays.positions import consecutive
+from simsql.arrays.positions import consecutive, gather
 from simsql.fingerprint.features import padded_trigrams
 from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.recipe import Revision
@@ -57,7 +56,7 @@ def compare_texts(
     `features_of` returns the hashes of the features of some texts, text after text, and how many each has.
     """
     values, masks = [np.zeros(0)], [np.zeros(0, dtype=bool)]
-    for batch in _batches(zip(a, b, strict=True)):
+    for batch in gather(zip(a, b, strict=True), _characters, _BATCH_CHARACTERS, _BATCH):
         missing = np.array([one is None or other is None for one, other in batch])
         result = np.zeros(len(batch))
         numbers: dict[str, int] = {}
@@ -79,19 +78,8 @@ def show_similarity(similarity: float) -> str:
     return f"{floor(similarity * 100 + 1e-9) / 100:.2f}"
 
 
-def _batches(pairs: Iterable[tuple[str | None, str | None]]) -> Iterator[Sequence[tuple[str | None, str | None]]]:
-    pairs = iter(pairs)
-    while True:
-        batch: list[tuple[str | None, str | None]] = []
-        characters = 0
-        for pair in islice(pairs, _BATCH):
-            for text in pair:
-                if text is not None and not isinstance(text, str):
-                    raise TypeError(f"texts must be str or None, not {type(text).__name__}")
-            batch.append(pair)
-            characters += sum(len(text) for text in pair if text is not None)
-            if characters > _BATCH_CHARACTERS:
-                break
-        if not batch:
-            return
-        yield batch
+def _characters(pair: tuple[str | None, str | None]) -> int:
+    for text in pair:
+        if text is not None and not isinstance(text, str):
+            raise TypeError(f"texts must be str or None, not {type(text).__name__}")
+    return sum(len(text) for text in pair if text is not None)

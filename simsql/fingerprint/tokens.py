@@ -3,10 +3,10 @@
 Character classes (`simsql.fingerprint.characters`) define the tokens, and `simsql.fingerprint.hashes` defines the
 hash of their UTF-8.
 
-Four ways lead to the same tokens. Texts that are ASCII, or mostly, stay bytes (`simsql.fingerprint.utf8`). Other
+Three ways lead to the same tokens. Texts that are ASCII, or mostly, stay bytes (`simsql.fingerprint.utf8`). Other
 texts become arrays of code points, which a table maps to normal forms and classes. If all are letters and
-separators, the UTF-8 of the normal forms is cut into words. If no character is a mark or belongs to a South-East
-Asian script, tokens are runs and pairs of characters. Otherwise they are units of one character and its marks.
+separators, the UTF-8 of the normal forms is cut into words. Otherwise tokens are units of one character and its
+marks, or several.
 """
 
 import re
@@ -19,8 +19,6 @@ from simsql.fingerprint.characters import (
     CHARACTER_SHIFT,
     CLASS,
     CONTEXT,
-    CUT_2,
-    CUT_4,
     DROPPED,
     EMOJI,
     MARK,
@@ -31,7 +29,7 @@ from simsql.fingerprint.characters import (
     normalise,
     spell,
 )
-from simsql.fingerprint.hashes import I64, U64, hash_short, hash_spans
+from simsql.fingerprint.hashes import I64, U64, hash_short
 from simsql.fingerprint.recipe import TokenKind
 from simsql.fingerprint.utf8 import (
     U8,
@@ -200,52 +198,13 @@ def _entries(texts: Sequence[str], revision: int) -> U32:
 
 def _hash_points(points: U32, classes: U8, ends: I64, kind: TokenKind) -> TokenLists:
     marks = classes == MARK
-    if marks.any() or (kind == "words" and (classes == CUT_4).any()):
-        return spans_of_units(points, classes, marks, ends, kind).hash()
-    if kind == "words" and classes.max(initial=0) <= WORD:
-        return _hash_letters(points, ends)
-    if kind == "characters":
-        starts = np.flatnonzero(classes)
-        return TokenLists(hash_short(*utf8_words(points[starts])), count_tokens(starts, ends))
-    word = classes == WORD
-    starts_token = word.copy()
-    starts_token[1:] &= ~word[:-1]
-    cut = classes == CUT_2
-    cut_any = bool(cut.any())
-    letters, of_run = points, word
-    if cut_any:
-        # Scripts without spaces between words have few words: take each, and the separator after it.
-        near = word.copy()
-        near[1:] |= word[:-1]
-        near[0] = True
-        places = np.flatnonzero(near)
-        letters, of_run = points.take(places), word.take(places)
-        pair = cut[:-1] & cut[1:]
-        # A character of a script without spaces is a token of its own if neither neighbour belongs to one.
-        alone = cut[1:-1] & ~pair[:-1] & ~pair[1:]
-        starts_token[:-1] |= pair
-        starts_token[1:-1] |= alone
-    emoji = classes == EMOJI
-    if emoji.any():
-        starts_token |= emoji
-    starts = np.flatnonzero(starts_token)
-    hashes = np.empty(len(starts), dtype=np.uint64)
-    of_word = word[starts]
-    if of_word.any():
-        hashes[of_word] = _hash_runs(letters, of_run)
-    if not of_word.all():
-        places = starts[~of_word]
-        words, sizes = utf8_words(points[places])
-        if cut_any:
-            paired = pair[places]
-            # What stands behind a single character, such as a space, would be spelled the slow way.
-            seconds, more = utf8_words(np.where(paired, points[places + 1], points[places]))
-            seconds *= paired
-            seconds <<= (8 * sizes).view(np.uint64)
-            words |= seconds
-            sizes = sizes + more * paired
-        hashes[~of_word] = hash_short(words, sizes)
-    return TokenLists(hashes, count_tokens(starts, ends))
+    if not marks.any():
+        if kind == "characters":
+            starts = np.flatnonzero(classes)
+            return TokenLists(hash_short(*utf8_words(points[starts])), count_tokens(starts, ends))
+        if classes.max(initial=0) <= WORD:
+            return _hash_letters(points, ends)
+    return spans_of_units(points, classes, marks, ends, kind).hash()
 
 
 def _hash_letters(points: U32, ends: I64) -> TokenLists:
@@ -255,14 +214,6 @@ def _hash_letters(points: U32, ends: I64) -> TokenLists:
     starts, stops = runs(data > ord(" "))
     (ends,) = np.nonzero(data[:-8] == 0)
     return Spans(data, starts, stops - starts, count_tokens(starts, ends)).hash()
-
-
-def _hash_runs(points: U32, inside: Bools) -> U64:
-    """Hash the UTF-8 of runs of characters; the first character is outside."""
-    starts, stops = runs(inside)
-    data, before = _to_utf8(points)
-    begin = before[starts]
-    return hash_spans(data, begin, before[stops] - begin)
 
 
 def _to_utf8(points: U32) -> tuple[bytes, I64]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.arrays.positions import consecutive, portions, roots_of, unite
+from simsql.arrays.positions import consecutive, gather, portions, roots_of, unite
 
 Keys = NDArray[np.uint64]
 Pairs = NDArray[np.uint64]
@@ -59,16 +59,7 @@ def find_runs(keys: Keys, behind: int) -> Runs:
 
 def batched(pairs: Iterable[Pairs], size: int) -> Iterator[Pairs]:
     """Yield the pairs in larger arrays, of at least `size` pairs except for the last one."""
-    waiting: list[Pairs] = []
-    missing = size
-    for some in pairs:
-        waiting.append(some)
-        missing -= len(some)
-        if missing <= 0:
-            yield np.concatenate(waiting)
-            waiting, missing = [], size
-    if waiting:
-        yield np.concatenate(waiting)
+    return map(np.concatenate, gather(pairs, len, size))
 
 
 @contextmanager
