@@ -31,6 +31,7 @@ The normal form of most characters is a single character, regardless of their ne
 of them. Only texts with other characters are normalised by `unicodedata`.
 """
 
+import itertools
 import sys
 import unicodedata
 from functools import cache
@@ -100,15 +101,11 @@ _UNIFORM = {
     range(0xE0200, 0x110000): b"Co",
 }
 # All other blocks.
-_TABLED = (
-    range(0x3400),
-    range(0x4DC0, 0x4E00),
-    range(0xA000, 0xAC00),
-    range(0xD7A4, 0xD800),
-    range(0xF900, 0x20000),
-    range(0x2F800, 0x2FA20),
-    range(0xE0000, 0xE0200),
-)
+_TABLED = [
+    range(before.stop, block.start)
+    for before, block in itertools.pairwise([range(0), *_UNIFORM, range(sys.maxunicode + 1, sys.maxunicode + 1)])
+    if before.stop < block.start
+]
 # Hangul vowels and finals, which compose with the character before them by rule.
 _JAMO = (range(0x1161, 0x1176), range(0x11A8, 0x11C3))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from simsql.documents.spool import TextSpool
+from simsql.fingerprint import count_pixels
 from simsql.report.content import Closeness, Decision, ReportedMember, RunReport
 
 MAX_TEXT = 1 << 20
@@ -115,7 +116,7 @@ class Collected:
                 _as_listed(member),
                 member.kind or "",
                 [value and _digits(value) / 10_000 for value in member.similarities],
-                _count_pixels(text) if report.pictures and text else len(text or ""),
+                count_pixels(text) if report.pictures and text else len(text or ""),
                 number,
             ]
             self.text_sizes.append(size)
@@ -135,11 +136,6 @@ class Collected:
         texts[digest] = len(texts)
         self.long_texts += len(text) > MAX_TEXT
         return texts[digest], json_size(text[:MAX_TEXT]) + 1
-
-
-def _count_pixels(text: str) -> int:
-    width, height = text.partition(" ")[0].split("x")
-    return int(width) * int(height)
 
 
 def _as_listed(member: ReportedMember) -> int | str:
