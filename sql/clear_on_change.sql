@@ -71,12 +71,12 @@ BEGIN
                        FROM pg_trigger AS t
                       WHERE t.tgrelid = table_name AND t.tgname ~ '^zz_simsql_clear_\d+'))
       INTO number FROM simsql._clearing_triggers(table_name, column_name) AS c (name);
-    FOR name IN
-        SELECT overlay(d.definition PLACING 'CREATE OR REPLACE' FROM 1 FOR length('CREATE'))
-          FROM simsql._clearing(table_name, column_name, names, number) AS d
-    LOOP
-        EXECUTE name;
-    END LOOP;
+    -- A role with the privilege TRIGGER alone cannot lock the table.
+    PERFORM simsql._patiently(
+                string_agg(overlay(d.definition PLACING 'CREATE OR REPLACE' FROM 1 FOR length('CREATE')), '; '),
+                ARRAY(SELECT t::oid FROM simsql._with_partitions(table_name) AS t), 'SHARE ROW EXCLUSIVE',
+                'simsql.clear_on_change', simsql._full_name(table_name))
+       FROM simsql._clearing(table_name, column_name, names, number) AS d;
     -- Without its companion, a trigger fails.
     FOR name IN
         SELECT t.tgname FROM pg_trigger AS t
@@ -84,6 +84,7 @@ BEGIN
            AND NOT EXISTS (SELECT FROM pg_trigger AS c
                             WHERE c.tgrelid = t.tgrelid AND c.tgname = t.tgname || '_column')
     LOOP
+        PERFORM simsql._lock(table_name, 'ACCESS EXCLUSIVE', 'clear_on_change');
         EXECUTE format('DROP TRIGGER %I ON %s', name, table_name);
     END LOOP;
 END
@@ -101,6 +102,7 @@ DECLARE
     name text;
 BEGIN
     FOR name IN SELECT simsql._clearing_triggers(table_name, column_name) LOOP
+        PERFORM simsql._lock(table_name, 'ACCESS EXCLUSIVE', 'drop_clear_on_change');
         EXECUTE format('DROP TRIGGER IF EXISTS %I ON %s', name, table_name);
     END LOOP;
     RETURN name IS NOT NULL;

@@ -74,18 +74,47 @@ BEGIN
 END
 $$;
 
--- Locks a table until the end of the transaction, and raises if its name has come to belong to another one
--- meanwhile. CREATE INDEX locks the partitions of a table one by one; here all are locked before anything
--- else is done.
+-- The key tables of the indexes of a table that this role owns.
+CREATE OR REPLACE FUNCTION simsql._own_keys(table_id regclass) RETURNS SETOF regclass
+LANGUAGE sql STABLE
+AS $$
+    SELECT c.oid::regclass
+      FROM simsql.registry AS r
+      JOIN pg_class AS c ON c.relname ~ format('^(keys_%1$s_\d+|built_%1$s)$', r.id)
+     WHERE r.table_id = _own_keys.table_id AND c.relnamespace = 'simsql'::regnamespace AND c.relkind = 'r'
+       AND pg_has_role(c.relowner, 'USAGE')
+$$;
+
+-- Locks a table and its partitions until the end of the transaction, exclusively with its key tables, and raises if its
+-- name has come to belong to another one meanwhile. SHARE UPDATE EXCLUSIVE keeps nobody from reading and writing.
 CREATE OR REPLACE FUNCTION simsql._lock(table_id regclass, mode text, caller text) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    name constant text := table_id::text;
+    attempt constant text := format('SELECT simsql._lock_now(%s, %L, %L, %L)', table_id::oid, table_id, mode, caller);
 BEGIN
     PERFORM simsql._check_primary(caller);
+    IF mode = 'SHARE UPDATE EXCLUSIVE' THEN
+        EXECUTE attempt;
+    ELSE
+        PERFORM simsql._patiently(
+            attempt, ARRAY(SELECT t::oid FROM simsql._with_partitions(table_id) AS t
+                            UNION ALL SELECT k::oid FROM simsql._own_keys(table_id) AS k),
+            mode, 'simsql.' || caller, simsql._full_name(table_id));
+    END IF;
+END
+$$;
+
+-- One attempt. CREATE INDEX locks the partitions of a table one by one; here all are locked before anything else is done.
+CREATE OR REPLACE FUNCTION simsql._lock_now(table_id regclass, name text, mode text, caller text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    nowait constant text := coalesce(current_setting('simsql.nowait', true), '');
+    keys text;
+BEGIN
     PERFORM simsql._check_no_concurrent_change(table_id, caller);
-    EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', name, mode);
+    EXECUTE format('LOCK TABLE ONLY %s IN %s MODE %s', name, mode, nowait);
     IF to_regclass(name) IS DISTINCT FROM table_id THEN
         RAISE EXCEPTION 'simsql.%: table % was renamed while this statement waited for it', caller, name
             USING ERRCODE = 'undefined_table',
@@ -95,7 +124,12 @@ BEGIN
        AND (SELECT c.relkind FROM pg_class AS c WHERE c.oid = table_id) = 'p'
     THEN
         PERFORM simsql._check_no_concurrent_change(table_id, caller);
-        EXECUTE format('LOCK TABLE %s IN %s MODE', name, mode);
+        EXECUTE format('LOCK TABLE %s IN %s MODE %s', name, mode, nowait);
+    END IF;
+    -- From now on, nobody drops them or creates others.
+    SELECT string_agg(k::text, ', ' ORDER BY k) INTO keys FROM simsql._own_keys(table_id) AS k WHERE mode = 'ACCESS EXCLUSIVE';
+    IF keys IS NOT NULL THEN
+        EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE %s', keys, nowait);
     END IF;
 END
 $$;

@@ -25,6 +25,19 @@ AS $$
 BEGIN
     PERFORM simsql._create_function(f.name, f.arguments, f.head, f.settings, f.body)
        FROM simsql._functions(index) AS f;
+    PERFORM simsql._describe(index);
+END
+$$;
+
+-- Notes beside the search function what create_index was told, for _adopt: a schema-only dump has no registry.
+CREATE OR REPLACE FUNCTION simsql._describe(index simsql.registry) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM simsql._execute_here(format('COMMENT ON FUNCTION simsql.search_%s IS %L', index.id, (
+        SELECT jsonb_object_agg(c.key, c.value) FROM jsonb_each(jsonb_strip_nulls(to_jsonb(index))) AS c
+         WHERE c.key IN ('table_name', 'column_name', 'distance', 'blocks', 'lead', 'inner_blocks', 'recipe', 'scope_columns',
+                         'storage', 'sources'))));
 END
 $$;
 
@@ -91,15 +104,20 @@ BEGIN
                       ELSE 'To change its design, drop it first: ' || drop_it END;
     END IF;
     PERFORM simsql._drop_orphans();
-    INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks,
-                                      recipe, scope_columns, scope_types, ready, storage, sources, is_default)
-    VALUES (index.table_id, simsql._full_name(table_name), index.column_name, index.distance, index.blocks,
-            index.lead, index.inner_blocks, index.recipe, index.scope_columns,
-            simsql._scope_types(table_name, index.scope_columns), NOT online, index.storage,
-            nullif(sources, '{}'),
-            CASE WHEN EXISTS (SELECT FROM simsql.registry AS d
-                               WHERE d.table_id = index.table_id AND d.is_default) THEN false END)
-    RETURNING r.* INTO index;
+    -- Logical replication copies the rows of the registry, and leaves its sequence behind: such ids are passed over.
+    WHILE index.id IS NULL LOOP
+        INSERT INTO simsql.registry AS r (table_id, table_name, column_name, distance, blocks, lead, inner_blocks,
+                                          recipe, scope_columns, scope_types, ready, storage, sources, is_default)
+        VALUES (index.table_id, simsql._full_name(table_name), index.column_name, index.distance, index.blocks,
+                index.lead, index.inner_blocks, index.recipe, index.scope_columns,
+                simsql._scope_types(table_name, index.scope_columns), NOT online, index.storage,
+                nullif(sources, '{}'),
+                CASE WHEN EXISTS (SELECT FROM simsql.registry AS d
+                                   WHERE d.table_id = index.table_id AND d.is_default) THEN false END)
+            ON CONFLICT (id) DO NOTHING
+        RETURNING r.id INTO index.id;
+    END LOOP;
+    SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index.id;
     PERFORM simsql._check_remains(index.id, caller);
     PERFORM simsql._drop_key_tables(index.id);
     PERFORM simsql._drop_searches(index.id);
@@ -192,9 +210,10 @@ BEGIN
     LOOP
         RAISE NOTICE 'simsql: table % was dropped; dropping the remains of its simhash index',
                      index.table_name;
-        -- Another role's trigger may use one of its functions. Its owner has to drop that, and this call need
-        -- not fail.
+        -- Another role's trigger may use one of its functions, or pg_dump be reading. This call need neither fail nor wait.
         BEGIN
+            EXECUTE coalesce((SELECT 'LOCK TABLE ' || string_agg(k::text, ', ') || ' IN ACCESS EXCLUSIVE MODE NOWAIT'
+                                FROM simsql._own_keys(index.table_id) AS k), 'SELECT');
             PERFORM simsql._drop_objects(index);
         EXCEPTION WHEN OTHERS THEN
             RAISE WARNING 'simsql: cannot drop the remains of the simhash index on %: %', index.table_name,

@@ -4,6 +4,7 @@
 \ir search_path.sql
 \ir schema.sql
 \ir version.sql
+\ir locks.sql
 \ir privileges.sql
 \ir replication.sql
 \ir fingerprints.sql
@@ -57,5 +58,7 @@
 \ir backfill.sql
 \ir clear_on_change.sql
 \ir sources.sql
+\ir adopt.sql
+\ir problems.sql
 \ir uninstall.sql
 \ir pin_search_path.sql

@@ -27,7 +27,7 @@ AS $$
            -- Those of columns count as those of the table.
            coalesce(c.relacl, acldefault(CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", c.relowner))
            || ARRAY(SELECT i FROM pg_attribute AS a CROSS JOIN LATERAL unnest(a.attacl) AS i WHERE a.attrelid = c.oid),
-           CASE WHEN c.relname IN ('registry', 'schema_version', 'indexes', '_searchable', '_claim_keys', '_restored')
+           CASE WHEN c.relname IN ('registry', 'schema_version', 'indexes', 'problems', '_searchable', '_claim_keys', '_restored')
                      OR c.relname ~ '^keys_\d+_\d+$' THEN 'SELECT' END,
            CASE WHEN c.relname <> '_claim_secret' THEN 'SELECT' END,
            (regexp_match(c.relname, '^(keys|built)_(\d{1,9})(_\d+)?$'))[2]::integer

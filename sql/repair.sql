@@ -159,6 +159,12 @@ BEGIN
             fault.problem := 'table re-created';
             faults := fault || faults;
         END IF;
+        -- Searches hold key tables and B-trees, and would wait behind this.
+        IF EXISTS (SELECT FROM unnest(faults) AS f
+                    WHERE f.object ~ '^simsql\.(keys|built)_' OR f.problem ~ 'B-tree|polic|owner|table re-created')
+        THEN
+            PERFORM simsql._lock(table_name, 'ACCESS EXCLUSIVE', 'repair');
+        END IF;
         PERFORM simsql._mend(index, faults);  -- first, since triggers need functions
         index := simsql._storage_mend(index, faults);
         RETURN QUERY

@@ -12,11 +12,13 @@ database (name, role, version, is_standby, is_read_only) AS (
            pg_catalog.current_setting('server_version_num')::integer / 10000,
            pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('transaction_read_only')::boolean
 ),
-installed (owner, is_ours) AS (
-    SELECT n.nspowner,
-           EXISTS (SELECT FROM pg_class AS c WHERE c.relnamespace = n.oid AND c.relname = 'schema_version')
-       AND EXISTS (SELECT FROM pg_class AS c WHERE c.relnamespace = n.oid AND c.relname = 'registry')
-      FROM pg_namespace AS n WHERE n.nspname = 'simsql'
+installed (id, owner, is_ours, installer, is_empty) AS (
+    SELECT n.oid, n.nspowner, v.oid IS NOT NULL AND r.oid IS NOT NULL, r.relowner,
+           NOT EXISTS (SELECT FROM pg_class AS c WHERE c.relnamespace = n.oid)
+      FROM pg_namespace AS n
+      LEFT JOIN pg_class AS v ON v.relnamespace = n.oid AND v.relname = 'schema_version'
+      LEFT JOIN pg_class AS r ON r.relnamespace = n.oid AND r.relname = 'registry'
+     WHERE n.nspname = 'simsql'
 ),
 found (number, requirement, met, problem, remedy) AS (
     SELECT r.*
@@ -36,17 +38,24 @@ found (number, requirement, met, problem, remedy) AS (
             pg_catalog.has_database_privilege(name, 'CREATE') OR owner IS NOT NULL,
             pg_catalog.format('role %s may not create the schema simsql in database %s', role, name),
             pg_catalog.format('as its owner, GRANT CREATE ON DATABASE %I TO %I', name, role)),
-           (5, 'no other schema named simsql', coalesce(is_ours, true),
+           (5, 'no other schema named simsql', coalesce(is_ours OR is_empty, true),
             pg_catalog.format('database %s has a schema simsql (of %s) that simsql did not install', name,
                               owner::regrole),
             'rename or drop it, then install again'),
-           (6, 'for an upgrade: the role owns the schema simsql',
-            is_ours IS NOT TRUE OR pg_catalog.pg_has_role(owner, 'USAGE'),
-            pg_catalog.format('role %s does not own the schema simsql', role),
-            pg_catalog.format('upgrade as %s', owner::regrole)))
+           -- An administrator may have created it beforehand.
+           (6, 'CREATE on a schema simsql that is there, and USAGE for all roles',
+            coalesce(is_ours OR NOT is_empty, true) OR pg_catalog.pg_has_role(owner, 'USAGE')
+            OR pg_catalog.has_schema_privilege(id, 'CREATE') AND pg_catalog.has_schema_privilege('public', id, 'USAGE'),
+            pg_catalog.format('role %s may not install simsql in the schema simsql of %s', role, owner::regrole),
+            pg_catalog.format('as its owner, GRANT CREATE ON SCHEMA simsql TO %I; GRANT USAGE ON SCHEMA simsql TO PUBLIC',
+                              role)),
+           (7, 'for an upgrade: the role owns simsql',
+            is_ours IS NOT TRUE OR pg_catalog.pg_has_role(installer, 'USAGE'),
+            pg_catalog.format('role %s does not own simsql', role),
+            pg_catalog.format('upgrade as %s', installer::regrole)))
            AS r (number, requirement, met, problem, remedy)
     UNION ALL
-    SELECT 7, pg_catalog.format('USAGE on the language %s', wanted),
+    SELECT 8, pg_catalog.format('USAGE on the language %s', wanted),
            coalesce(pg_catalog.has_language_privilege(l.oid, 'USAGE'), false),
            CASE WHEN l.oid IS NULL THEN pg_catalog.format('database %s lacks the language %s', name, wanted)
                 ELSE pg_catalog.format('role %s may not use the language %s', role, wanted) END,
@@ -62,7 +71,7 @@ found (number, requirement, met, problem, remedy) AS (
            pg_catalog.format('as a superuser, GRANT %s %s TO %I', grantable, missing, role)
       FROM database
      CROSS JOIN (VALUES
-           (8, 'EXECUTE', 'functions', 'call', 'EXECUTE ON FUNCTION', '{
+           (9, 'EXECUTE', 'functions', 'call', 'EXECUTE ON FUNCTION', '{
                "gen_random_uuid()", "pg_advisory_xact_lock(bigint)", "pg_advisory_xact_lock_shared(bigint)",
                "pg_backend_pid()", "pg_blocking_pids(integer)", "pg_collation_actual_version(oid)",
                "pg_current_snapshot()", "pg_database_collation_actual_version(oid)",
@@ -81,11 +90,11 @@ found (number, requirement, met, problem, remedy) AS (
                "pg_typeof(pg_catalog.any)", "pg_visible_in_snapshot(xid8, pg_snapshot)",
                "set_config(text, text, boolean)"
            }'::text[]),
-           (9, 'SELECT', 'catalogs', 'read', 'SELECT ON', '{
+           (10, 'SELECT', 'catalogs', 'read', 'SELECT ON', '{
                pg_am, pg_amop, pg_attrdef, pg_attribute, pg_collation, pg_constraint, pg_database,
                pg_default_acl, pg_depend, pg_index, pg_inherits, pg_language, pg_locks, pg_opclass,
                pg_operator, pg_policy, pg_prepared_statements, pg_prepared_xacts, pg_proc, pg_rewrite,
-               pg_roles, pg_settings, pg_stat_progress_create_index, pg_stats, pg_trigger, pg_type
+               pg_roles, pg_settings, pg_stat_activity, pg_stat_progress_create_index, pg_stats, pg_trigger, pg_type
            }'::text[])) AS w (number, wanted_right, kind, verb, grantable, wanted)
      CROSS JOIN LATERAL (
            SELECT pg_catalog.string_agg(one, ', ') FROM pg_catalog.unnest(wanted) AS one

@@ -14,10 +14,12 @@ BEGIN
                          'simsql install --sql --from REVISION prints the upgrade. Otherwise rename or '
                          'drop it.';
     END IF;
+    -- An administrator may have created it. IF NOT EXISTS would need CREATE on the database.
+    IF to_regnamespace('simsql') IS NULL THEN
+        CREATE SCHEMA simsql;
+    END IF;
 END
 $$;
-
-CREATE SCHEMA IF NOT EXISTS simsql;
 
 GRANT USAGE ON SCHEMA simsql TO PUBLIC;
 
@@ -125,3 +127,7 @@ CREATE TABLE simsql.registry (
 
 COMMENT ON TABLE simsql.registry IS
     'simhash indexes: written by the functions of simsql alone; read simsql.indexes';
+
+-- An event trigger may turn it on for every new table.
+ALTER TABLE simsql.registry NO FORCE ROW LEVEL SECURITY, DISABLE ROW LEVEL SECURITY;
+ALTER TABLE simsql.schema_version NO FORCE ROW LEVEL SECURITY, DISABLE ROW LEVEL SECURITY;

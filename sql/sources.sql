@@ -175,6 +175,7 @@ BEGIN
        SET recipe = coalesce(alter_index.recipe, r.recipe),
            sources = nullif(coalesce(alter_index.sources, r.sources), '{}')
      WHERE r.id = index.id RETURNING r.* INTO index;
+    PERFORM simsql._describe(index);
     IF had_sources AND index.sources IS NULL THEN
         PERFORM simsql._drop_clearing(table_name, index.column_name);
     END IF;

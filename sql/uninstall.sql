@@ -1,17 +1,15 @@
 -- uninstall: leaves the database as it was before simsql, except for the user's columns and their B-trees.
 
-CREATE OR REPLACE FUNCTION simsql.uninstall(drop_indexes boolean DEFAULT false) RETURNS void
+-- One attempt: see locks.sql.
+
+CREATE OR REPLACE FUNCTION simsql._uninstall(drop_indexes boolean) RETURNS void
 LANGUAGE plpgsql
 SET client_min_messages = warning  -- no notice for each dropped object
 AS $$
 DECLARE
     found text;
 BEGIN
-    IF NOT pg_has_role((SELECT nspowner FROM pg_namespace WHERE nspname = 'simsql'), 'USAGE') THEN
-        RAISE EXCEPTION 'simsql.uninstall: must be owner of schema simsql'
-            USING ERRCODE = 'insufficient_privilege';
-    END IF;
-    LOCK TABLE simsql.registry IN ACCESS EXCLUSIVE MODE;  -- so that nobody creates another index
+    PERFORM simsql._lock_all('ACCESS EXCLUSIVE');
     SELECT string_agg(format('%s(%I)', i.table_name, i.column_name), ', ' ORDER BY i.id) INTO found
       FROM simsql.indexes AS i
      WHERE i.state <> 'table dropped' AND NOT coalesce(drop_indexes, false);
@@ -40,7 +38,24 @@ BEGIN
     END IF;
     -- The rest of an index is in the schema.
     PERFORM simsql._expression_drop(r) FROM simsql.registry AS r;
+    PERFORM simsql._expression_drop(simsql._unknown_index(u.id)) FROM simsql._unknown_indexes() AS u;
     DROP SCHEMA simsql CASCADE;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION simsql.uninstall(drop_indexes boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF NOT pg_has_role((SELECT nspowner FROM pg_namespace WHERE nspname = 'simsql'), 'USAGE') THEN
+        RAISE EXCEPTION 'simsql.uninstall: must be owner of schema simsql'
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = (SELECT format('Uninstall it as %s or a superuser.', n.nspowner::regrole)
+                            FROM pg_namespace AS n WHERE n.nspname = 'simsql');
+    END IF;
+    PERFORM simsql._patiently(format('SELECT simsql._uninstall(%L)', drop_indexes),
+                              ARRAY(SELECT simsql._relations_of_all('ACCESS EXCLUSIVE')),
+                              'ACCESS EXCLUSIVE', 'simsql.uninstall', 'the indexed tables');
 END
 $$;
 

@@ -15,7 +15,7 @@ DROP FUNCTION simsql.create_index(regclass, text, integer, integer, integer, int
 DROP PROCEDURE simsql.build(regclass, text, integer, integer, integer, integer, text, text[], text);
 DROP FUNCTION simsql._begin_build(regclass, text, integer, integer, integer, integer, text, text[], text),
               simsql._register(regclass, text, integer, integer, integer, integer, text, text[], text, boolean);
-DROP FUNCTION simsql._backfill_parts(regclass, text[], text[], boolean), simsql._other_callers(regprocedure), simsql._btree_faults(simsql.registry, regclass, text[]),
+DROP FUNCTION simsql._lock_out(simsql.registry), simsql._backfill_parts(regclass, text[], text[], boolean), simsql._other_callers(regprocedure), simsql._btree_faults(simsql.registry, regclass, text[]),
               simsql._measured_candidates(regclass, bigint[], integer, text, jsonb),
               simsql._count_keys(simsql.registry, integer, bigint[], integer, integer, jsonb),
               simsql._key_table_faults(simsql.registry, simsql.registry, integer, boolean),

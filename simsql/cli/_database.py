@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,8 +47,13 @@ def _ask_for_codes(connection: Any) -> None:
 
     Not of procedures that commit: a pooler could hand a session with the setting on to another client.
     """
+    _set(connection, "SET LOCAL simsql.hints = 'codes'")
+
+
+def _set(connection: Any, statement: str) -> None:
+    """Run SET LOCAL in a transaction that is not in autocommit mode."""
     if not connection.connection.dbapi_connection.autocommit:
-        connection.exec_driver_sql("SET LOCAL simsql.hints = 'codes'")
+        connection.exec_driver_sql(statement)
 
 
 @dataclass(frozen=True)
@@ -79,8 +85,8 @@ class Connecting:
         return url or None
 
     @contextmanager
-    def open(self, *, new: bool = False) -> Iterator["Engine"]:
-        """Open the database.
+    def open(self, *, new: bool = False, lock_timeout: timedelta | None = None) -> Iterator["Engine"]:
+        """Open the database, with this time for locks in all in each transaction.
 
         Raises SimsqlError for errors of PostgreSQL and of the embedded server, and for a folder without a server
         unless `new`: it is probably misspelled.
@@ -104,6 +110,9 @@ class Connecting:
                 engine = open_engine(server.url())
             stack.callback(engine.dispose)
             event.listen(engine, "begin", _ask_for_codes)
+            if lock_timeout:
+                limit = f"SET LOCAL lock_timeout = {lock_timeout // timedelta(milliseconds=1)}"
+                event.listen(engine, "begin", lambda connection: _set(connection, limit))
             yield engine
 
 

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
@@ -178,6 +179,7 @@ MEANINGS = {
     "--max-document": Meaning(
         "SIZE", "Skip documents larger than this after decompression: 500MB, 2GB (1GB is 1024MB)"
     ),
+    "--lock-timeout": Meaning("TIME", "Wait for locks for this time, such as 10s or 5min; by default, 1min"),
     "--missing": Meaning("ROWS", "Accept up to this many rows without a fingerprint for the new default index"),
     "--no-header": Meaning(None, "The first row of a table is a record: its columns are called 1, 2, 3"),
     "--null": Meaning(None, "End each name in the drop list with a NUL, for xargs -0", "-0"),
@@ -337,6 +339,17 @@ _ANY = 1 << 80  # practically no limit
 def number_option(name: str, more: str = "", *, least: int, most: int = _ANY) -> Any:
     """Return the option with this name for a whole number in this range."""
     return option(name, more, parser=number_between(least, most))
+
+
+def read_time(written: str | timedelta) -> timedelta:
+    """Return a time such as 90s, 10min or 2h."""
+    found = re.fullmatch("([0-9]{1,6})(s|min|h)", str(written))
+    if not found or not int(found[1]):
+        raise typer.BadParameter(f"{written!r} is not a time such as 90s, 10min or 2h")
+    return timedelta(seconds=int(found[1]) * {"s": 1, "min": 60, "h": 3600}[found[2]])
+
+
+LockTimeout = Annotated[timedelta | None, option("--lock-timeout", parser=read_time)]
 
 
 def _read_share(written: str | float) -> float:

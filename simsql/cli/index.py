@@ -12,6 +12,7 @@ from simsql.cli._app import app, as_commands, command
 from simsql.cli._database import Connecting, Listing, Working
 from simsql.cli._options import (
     IndexedColumn,
+    LockTimeout,
     NewRecipeName,
     RecipeName,
     SketchedColumn,
@@ -85,6 +86,7 @@ def create_command(
     storage: StorageName = None,
     source: Sources = None,
     concurrently: Annotated[bool, option("--concurrently")] = False,
+    lock_timeout: LockTimeout = None,
     run: Working,
 ) -> None:
     """Create an index on a fingerprint column.
@@ -100,7 +102,10 @@ def create_command(
         raise UsageError("--lead and --inner-blocks need --blocks: add it, or leave them out")
     design = None if blocks is None else Design(blocks, lead, inner_blocks)
     made_by = _parse_recipe(recipe) or DEFAULT_RECIPE
-    with run.open() as engine, run.stages().shares("index", shown=concurrently) as report:
+    with (
+        run.open(lock_timeout=lock_timeout) as engine,
+        run.stages().shares("index", shown=concurrently) as report,
+    ):
         create_index(
             engine,
             table,
@@ -151,6 +156,7 @@ def verify_command(
     sketch_column: SketchedColumn = None,
     recipe: RecipeName = None,
     sample: Annotated[int, number_option("--sample", least=0)] = 10_000,
+    lock_timeout: LockTimeout = None,
     run: Listing,
 ) -> None:
     """Check indexes against their tables.
@@ -171,7 +177,7 @@ def verify_command(
         raise UsageError("--texts compares the rows of one table: name it, without --repair")
     if not texts and (text_column or sketch_column or recipe):
         raise UsageError("--text-column, --sketch-column and --recipe need --texts")
-    with run.open() as engine:
+    with run.open(lock_timeout=lock_timeout) as engine:
         with engine.begin() as connection:
             findings = (
                 SearchIndex(connection, table).repair() if repair and table else verify(connection, table, column)
@@ -213,7 +219,12 @@ def verify_command(
 
 @command("change-storage", group)
 def change_storage_command(
-    *, table: TableName, storage: NewStorage, column: IndexedColumn = None, run: Working
+    *,
+    table: TableName,
+    storage: NewStorage,
+    column: IndexedColumn = None,
+    lock_timeout: LockTimeout = None,
+    run: Working,
 ) -> None:
     """Change the storage of an index.
 
@@ -222,7 +233,7 @@ def change_storage_command(
     """
     from simsql.database import change_storage
 
-    with run.open() as engine, run.stages().shares("index") as report:
+    with run.open(lock_timeout=lock_timeout) as engine, run.stages().shares("index") as report:
         change_storage(engine, table, storage.value, column, report=report)
     print(f"simhash index on {printable(table)}: {storage}")
 
@@ -234,6 +245,7 @@ def alter_command(
     column: IndexedColumn = None,
     recipe: RecipeName = None,
     source: Sources = None,
+    lock_timeout: LockTimeout = None,
     connecting: Connecting,
 ) -> None:
     """Say what the fingerprints of an index are: their recipe, and the columns of their texts.
@@ -244,7 +256,7 @@ def alter_command(
 
     if not (recipe or source):
         raise UsageError("say what the fingerprints are: --recipe, --source or both")
-    with connecting.open() as engine:
+    with connecting.open(lock_timeout=lock_timeout) as engine:
         alter_index(engine, table, column, recipe=_parse_recipe(recipe), sources=parse_sources(source))
     print(f"simhash index on {printable(table)}: altered")
 
@@ -271,14 +283,16 @@ def set_default_command(
 
 
 @command("drop", group)
-def drop_command(*, table: TableName, column: IndexedColumn = None, connecting: Connecting) -> None:
+def drop_command(
+    *, table: TableName, column: IndexedColumn = None, lock_timeout: LockTimeout = None, connecting: Connecting
+) -> None:
     """Drop an index.
 
     The column and its B-tree stay.
     """
     from simsql.database import drop_index
 
-    with connecting.open() as engine:
+    with connecting.open(lock_timeout=lock_timeout) as engine:
         drop_index(engine, table, column)
 
 

@@ -5,23 +5,18 @@ They manage its schema in a database, and its embedded server.
 
 from __future__ import annotations
 
-import re
 import signal
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from simsql.cli._app import as_commands, command
 from simsql.cli._database import Connecting, Working, postgresql_errors
-from simsql.cli._options import Folder, Printing, option
+from simsql.cli._options import Folder, LockTimeout, Printing, option, read_time
 from simsql.cli.index import print_indexes
-from simsql.documents import printable
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import UsageError
-
-if TYPE_CHECKING:
-    from sqlalchemy import Row
 
 _PROBLEMS = (Column("problem"), Column("remedy"))
 _STATUS = tuple(map(Column, ("postgresql", "schema", "revision", "outdated", "indexes")))
@@ -32,6 +27,7 @@ def install_command(
     *,
     sql: Annotated[bool, option("--sql")] = False,
     start: Annotated[str | None, option("--from")] = None,
+    lock_timeout: LockTimeout = None,
     connecting: Connecting,
 ) -> None:
     """Install or upgrade the schema in a database.
@@ -46,17 +42,20 @@ def install_command(
             raise UsageError("--from needs --sql, and --sql connects to no database: leave out the other options")
         print(schema_sql(start), end="")
         return
-    with connecting.open(new=True) as engine:
-        before = read_status(engine).version
-        changed = install_schema(engine)
+    with connecting.open(new=True, lock_timeout=lock_timeout) as engine:
+        before = read_status(engine)
+        changed = install_schema(engine, report=print)
         status = read_status(engine)
-    done = ("upgraded" if before else "installed") if changed else "up to date"
-    print(f"schema simsql {status.version}: {done}")
+    done = "completed" if before.revision == status.revision else "upgraded" if before.version else "installed"
+    print(f"schema simsql {status.version}: {done if changed else 'up to date'}")
 
 
 @command("uninstall")
 def uninstall_command(
-    *, drop_indexes: Annotated[bool, option("--drop-indexes")] = False, connecting: Connecting
+    *,
+    drop_indexes: Annotated[bool, option("--drop-indexes")] = False,
+    lock_timeout: LockTimeout = None,
+    connecting: Connecting,
 ) -> None:
     """Remove the schema from a database.
 
@@ -65,7 +64,7 @@ def uninstall_command(
     """
     from simsql.database import uninstall_schema
 
-    with connecting.open() as engine:
+    with connecting.open(lock_timeout=lock_timeout) as engine:
         removed = uninstall_schema(engine, drop_indexes=drop_indexes)
     print(f"schema simsql: {'uninstalled' if removed else 'not installed'}")
 
@@ -78,25 +77,23 @@ def status_command(
 
     A table includes the indexes. The other formats give their number: simsql index list prints them. With --check,
     print one row per problem with its remedy instead: if simsql is not installed or outdated, what the server or
-    the role lacks for the installation; otherwise the indexes that need a repair, a vacuum or the like, and
-    roles with privileges that they should not have.
+    the role lacks for the installation; otherwise the rows of the view simsql.problems, such as indexes that need
+    a repair or a vacuum, and roles with privileges that they should not have.
     """
     from simsql.database import read_status
-    from simsql.database.install import installation_faults, missing_requirements
+    from simsql.database.install import missing_requirements, problems
 
     with connecting.open() as engine:
         status = read_status(engine)
         outdated = status.version is not None and status.revision != status.newest_revision
         if check:
-            problems = [(f"schema simsql {status.version} is outdated", f"run {connecting.install}")] * outdated
-            if status.revision != status.newest_revision:
-                with engine.connect() as connection:
-                    problems += missing_requirements(connection)
-            else:
-                problems += map(_describe, filter(lambda index: index.hint is not None, status.indexes))
-                with engine.connect() as connection:
-                    problems += ((fault, as_commands(remedy)) for fault, remedy in installation_faults(connection))
-            if print_rows(printing.format, _PROBLEMS, problems):
+            found = [(f"schema simsql {status.version} is outdated", f"run {connecting.install}")] * outdated
+            with engine.connect() as connection:
+                if status.revision != status.newest_revision:
+                    found += missing_requirements(connection)
+                else:
+                    found += ((problem, as_commands(remedy)) for problem, remedy in problems(connection))
+            if print_rows(printing.format, _PROBLEMS, found):
                 raise typer.Exit(1)
             return
     if printing.format is not Format.TABLE:
@@ -107,31 +104,17 @@ def status_command(
     if status.version is None:
         print(f"schema simsql  not installed: run {connecting.install}")
         return
-    advice = f", outdated: run {connecting.install}" if outdated else ""
+    fault = "outdated" if outdated else "" if status.complete else "restored without its data"
+    advice = f", {fault}: run {connecting.install}" if fault else ""
     print(f"schema simsql  {status.version} (revision {status.revision}{advice})")
     print(f"indexes        {len(status.indexes):,}")
     if status.indexes:
         print_indexes(printing.format, status)
 
 
-def _describe(index: Row[Any]) -> tuple[str, str]:
-    """Return the problem of an index, and its remedy."""
-    reason, remedy = index.state, index.hint
-    if reason == "ready":
-        reason, _, remedy = remedy.partition(": ")
-    return f"{printable(index.table_name)}({printable(index.column_name)}): {reason}", as_commands(remedy)
-
-
-def _read_time(written: str | timedelta) -> timedelta:
-    found = re.fullmatch("([0-9]{1,6})(s|min|h)", str(written))
-    if not found or not int(found[1]):
-        raise typer.BadParameter(f"{written!r} is not a time such as 90s, 10min or 2h")
-    return timedelta(seconds=int(found[1]) * {"s": 1, "min": 60, "h": 3600}[found[2]])
-
-
 @command("maintain")
 def maintain_command(
-    *, time_limit: Annotated[timedelta | None, option("--time-limit", parser=_read_time)] = None, run: Working
+    *, time_limit: Annotated[timedelta | None, option("--time-limit", parser=read_time)] = None, run: Working
 ) -> None:
     """Verify and vacuum the indexes that need it.
 

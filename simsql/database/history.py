@@ -43,11 +43,25 @@ class History:
     def current(self, connection: Connection) -> str | None:
         """Return the revision of the schema in a database, or None if it is not installed.
 
-        Raises SimsqlError if the revision is not in this history, because a newer simsql installed it.
+        A schema that was restored without its data has the revision of its version. Raises SimsqlError if the
+        revision is not in this history, because a newer simsql installed it.
         """
-        if connection.execute(text("SELECT pg_catalog.to_regclass('simsql.schema_version') IS NULL")).scalar_one():
+        # to_regclass would fail for a role that may not use the schema.
+        found = connection.execute(
+            text(
+                "SELECT c.relname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n"
+                " ON n.oid OPERATOR(pg_catalog.=) c.relnamespace WHERE n.nspname OPERATOR(pg_catalog.=) 'simsql'"
+                " AND c.relname OPERATOR(pg_catalog.~) '^(registry|schema_version)$'"
+            )
+        )
+        tables = found.scalars().all()
+        if "schema_version" not in tables:
             return None
         revision = connection.execute(text("SELECT version_num FROM simsql.schema_version")).scalar_one_or_none()
+        if revision is None and "registry" in tables:
+            version = connection.execute(text("SELECT simsql.version()")).scalar_one().replace(".", "_")
+            files = list(self.migrations.glob(f"versions/*_version_{version}.py"))
+            revision = files[0].name.partition("_")[0] if files else None
         if revision is not None and revision not in self.revisions:
             raise SimsqlError(
                 f"the schema simsql in this database has revision {revision}, but this simsql knows"
@@ -85,6 +99,7 @@ class History:
         search_path, _schema, *functions, pin_search_path = installed
         return [
             search_path,
+            self.sql / "locks.sql",
             self.sql / "before_upgrade.sql",
             *(path for revision in later for path in self.migrations.glob(f"versions/{revision}_*.sql")),
             *functions,

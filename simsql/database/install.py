@@ -1,5 +1,6 @@
 """Install, upgrade or remove simsql's schema, show its status, or print the SQL."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,30 +44,53 @@ class Status:
     newest_revision: str
     version: str | None
     indexes: tuple[Row[Any], ...]
+    complete: bool = True
+    """False if the schema was restored without its data: `install_schema` completes it."""
 
 
-def install_schema(engine_or_connection: Engine | Connection) -> bool:
+def install_schema(
+    engine_or_connection: Engine | Connection, *, report: Callable[[str], None] | None = None
+) -> bool:
     """Install the schema `simsql` or upgrade it, in one transaction: that of the connection, if you pass one.
 
-    Return whether anything changed. Safe to call twice, and from two processes at once. Raises SimsqlError if
-    the server or the role lacks what sql/requirements.sql lists, or a newer simsql installed the schema.
+    Also creates indexes again that were restored without the data of the schema; `report` is called with a line
+    about each. Return whether anything changed. Safe to call twice, and from two processes at once. Raises
+    SimsqlError if the server or the role lacks what sql/requirements.sql lists, or a newer simsql installed the
+    schema.
     """
     with begin(engine_or_connection) as connection:
-        return install_within(connection, own_history())
+        return install_within(connection, own_history(), report)
 
 
-def install_within(connection: Connection, history: History) -> bool:
+def install_within(
+    connection: Connection, history: History, report: Callable[[str], None] | None = None
+) -> bool:
     """Install the schema of a history in the connection's transaction."""
     if history.current(connection) == history.newest:
-        return False
+        return _adopt(connection, history, report)
     for problem, remedy in missing_requirements(connection)[:1]:
         raise SimsqlError(f"{problem}: {remedy}")
     # Held until the end of the transaction: of two installations at once the second finds nothing to do.
     lock = "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('simsql.install', 0))"
     connection.execute(text(f"SELECT {lock}"))
     if history.current(connection) == history.newest:
-        return False
+        return _adopt(connection, history, report)
     history.upgrade(connection)
+    _adopt(connection, history, report)
+    return True
+
+
+def _adopt(connection: Connection, history: History, report: Callable[[str], None] | None) -> bool:
+    """Complete a schema that was restored without its data; return whether it was one."""
+    check = (
+        "SELECT EXISTS (SELECT FROM simsql.schema_version) AND NOT EXISTS (SELECT FROM simsql._unknown_indexes())"
+    )
+    if connection.execute(text(check)).scalar_one():
+        return False
+    adopted = connection.execute(text("SELECT simsql._adopt(:revision)"), {"revision": history.newest})
+    for line in adopted.scalars().all():
+        if report:
+            report(line)
     return True
 
 
@@ -101,7 +125,9 @@ def read_status(engine: Engine) -> Status:
             return Status(server, None, history.newest, None, ())
         version = connection.execute(text("SELECT simsql.version()")).scalar_one()
         rows = connection.execute(text("SELECT * FROM simsql.indexes ORDER BY id"))
-        return Status(server, revision, history.newest, version, tuple(rows))
+        complete = text("SELECT EXISTS (SELECT FROM simsql.schema_version)")
+        is_complete = connection.execute(complete).scalar_one()
+        return Status(server, revision, history.newest, version, tuple(rows), is_complete)
 
 
 def schema_sql(start: str | None = None) -> str:
@@ -121,16 +147,7 @@ def missing_requirements(connection: Connection) -> list[tuple[str, str]]:
     return [(row.problem, row.remedy) for row in rows if not row.met]
 
 
-def installation_faults(connection: Connection) -> list[tuple[str, str]]:
-    """Return what differs from the installation, and other privileges on indexes: each problem with its remedy."""
-    rows = connection.execute(
-        text(
-            "SELECT f.object, f.problem, f.remedy FROM simsql._installation_faults() AS f UNION ALL"
-            # The statement itself would mark the functions of the index as altered, and searches would refuse it.
-            " SELECT o.object, o.problem, CASE WHEN r.id IS NULL THEN o.statement"
-            " ELSE simsql._call('repair', ARRAY[r.table_id::text]) END"
-            " FROM simsql._other_privileges() AS o LEFT JOIN simsql.registry AS r ON r.id = o.index_id"
-            " WHERE o.index_id IS NOT NULL"
-        )
-    )
+def problems(connection: Connection) -> list[tuple[str, str]]:
+    """Return what is wrong with simsql and its indexes, as in the view simsql.problems, each with its remedy."""
+    rows = connection.execute(text("SELECT p.object, p.problem, p.remedy FROM simsql.problems AS p"))
     return [(f"{row.object}: {row.problem}", row.remedy) for row in rows]

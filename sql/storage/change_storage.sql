@@ -32,68 +32,6 @@ BEGIN
 END
 $$;
 
--- Keeps everybody from a table and the key tables of its index until the end of the transaction. Some
--- transactions lock the table first, and searches lock the keys first. So each attempt waits so briefly that
--- nobody fails with a deadlock, releases the locks, and is repeated a little later, for as long as
--- lock_timeout allows.
---
--- If this transaction already locks out writers, another one that has searched and now waits to write would
--- keep it waiting forever, and PostgreSQL may not notice. Each attempt therefore checks for such a
--- transaction and raises an error. The first attempts do not wait: while this waits, PostgreSQL ends the
--- other transaction at once, although this one should give way.
-CREATE OR REPLACE FUNCTION simsql._lock_out(index simsql.registry) RETURNS void
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    lock_timeout constant text := current_setting('lock_timeout');
-    deadlock_timeout constant interval := current_setting('deadlock_timeout');
-    wait constant integer := least(100, extract(epoch FROM deadlock_timeout) * 500);
-    deadline constant timestamptz := clock_timestamp() + nullif(lock_timeout::interval, '0');
-    relations constant text := (
-        SELECT string_agg('ONLY ' || c.oid::regclass, ', ' ORDER BY c.oid = index.table_id DESC, c.oid)
-          FROM pg_class AS c
-         WHERE c.oid = index.table_id
-            OR c.relnamespace = 'simsql'::regnamespace AND c.relkind = 'r'
-               AND c.relname ~ format('^keys_%s_\d+$', index.id));
-    attempt integer := 1;
-    is_deadlock boolean;
-BEGIN
-    LOOP
-        PERFORM simsql._check_no_concurrent_change(index.table_id, 'change_storage');
-        WITH RECURSIVE waiting AS (
-            SELECT l.pid FROM pg_locks AS l
-             WHERE l.relation = index.table_id AND l.granted AND l.pid <> pg_backend_pid()
-               AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-             UNION
-            SELECT b.pid FROM waiting AS w CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS b (pid))
-        SELECT EXISTS (SELECT FROM waiting AS w WHERE w.pid = pg_backend_pid()) INTO is_deadlock;
-        IF is_deadlock THEN
-            RAISE EXCEPTION 'simsql.change_storage: a transaction that has searched % is waiting to write to it',
-                            index.table_name
-                USING ERRCODE = 'deadlock_detected',
-                      HINT = 'Use the command simsql index change-storage, for which writers do not wait. '
-                             'Or try again later.';
-        END IF;
-        BEGIN
-            PERFORM set_config('lock_timeout', wait || 'ms', true);
-            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE%s', relations,
-                           CASE WHEN attempt <= 20 THEN ' NOWAIT' END);
-            EXIT;
-        EXCEPTION WHEN lock_not_available THEN
-            IF clock_timestamp() > deadline THEN
-                RAISE EXCEPTION 'simsql.change_storage: % is in use and could not be locked within %',
-                                index.table_name, lock_timeout
-                    USING ERRCODE = 'lock_not_available',
-                          HINT = 'Try again later, or with a longer lock_timeout.';
-            END IF;
-        END;
-        PERFORM pg_sleep(CASE WHEN attempt <= 20 THEN 0.02 ELSE 0.1 END);
-        attempt := attempt + 1;
-    END LOOP;
-    PERFORM set_config('lock_timeout', lock_timeout, true);
-END
-$$;
-
 -- Writers wait, and searches go on until the end. With key tables, if transactions that have searched wait to
 -- write, it starts over, and everybody waits. If there is nothing left to create, it keeps everybody waiting
 -- from the start. With `keep`, triggers and key tables that B-trees replace stay, and keep every key.
@@ -111,7 +49,7 @@ BEGIN
     LOOP
         BEGIN
             IF is_alone THEN
-                PERFORM simsql._lock_out(index);
+                PERFORM simsql._lock(table_name, 'ACCESS EXCLUSIVE', 'change_storage');
             END IF;
             PERFORM simsql._lock(table_name, 'SHARE ROW EXCLUSIVE', 'change_storage');
             -- With a column: the default index may have changed.
@@ -123,7 +61,7 @@ BEGIN
             ELSIF storage = 'tables' THEN
                 renewed := simsql._renew(index);
                 PERFORM simsql._give(renewed, simsql._owner(index));
-                PERFORM simsql._lock_out(index);
+                PERFORM simsql._lock(table_name, 'ACCESS EXCLUSIVE', 'change_storage');
                 PERFORM simsql._drop_objects(index);
                 PERFORM simsql._stamp(renewed.id);
                 RETURN renewed.id;
@@ -137,7 +75,7 @@ BEGIN
             IF storage = 'expression' AND NOT keep
                AND to_regclass(format('simsql.keys_%s_0', index.id)) IS NOT NULL
             THEN
-                PERFORM simsql._lock_out(index);
+                PERFORM simsql._lock(table_name, 'ACCESS EXCLUSIVE', 'change_storage');
                 PERFORM simsql._tables_drop(index);
             END IF;
             PERFORM simsql._stamp(index.id);

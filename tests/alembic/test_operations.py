@@ -180,7 +180,7 @@ def test_an_online_build(project, server, tmp_path):
         writer.execute(text("INSERT INTO article VALUES (1000, 1)"))
         engine = open_engine(project.engine.url.update_query_dict({"options": "-c lock_timeout=200ms"}))
         waiting, project.engine = project.engine, engine
-        with pytest.raises(DBAPIError, match="lock timeout"):
+        with pytest.raises(DBAPIError, match="could not be locked within 200ms"):
             project.upgrade()
         project.engine = waiting
         engine.dispose()
@@ -196,6 +196,21 @@ def test_an_online_build(project, server, tmp_path):
     file.write_text(script, encoding="utf-8")
     server.run("psql", "-qX", "-v", "ON_ERROR_STOP=1", "-d", project.engine.url.database, "-f", str(file))
     assert project.indexes() == expected
+
+
+def test_lock_timeout_limits_the_wait_for_a_reader(project):
+    project.write(f"{TABLE}\nop.create_simhash_index('article', 'fingerprint')")
+    project.write(
+        "op.execute(\"SET LOCAL lock_timeout = '300ms'\")\nop.drop_simhash_index('article', 'fingerprint')"
+    )
+    project.upgrade("0001")
+    with project.engine.connect() as reader:
+        reader.execute(text("SELECT FROM article"))
+        with pytest.raises(DBAPIError, match=r"public\.article could not be locked within 300ms"):
+            project.upgrade()
+    assert project.indexes()
+    project.upgrade()
+    assert project.indexes() == []
 
 
 def test_the_default_index_of_a_table(project):

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from articles import create_articles
+from articles import create_articles, create_table
 from catalog import contents_of_simsql
+from program import run
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
@@ -125,11 +126,10 @@ def test_an_ordinary_role_can_ask_what_is_installed(database_url, new_role, conn
     assert (index.blocks, index.lead, index.recipe, index.state) == (4, 1, "words12-log-1", "ready")
 
 
-@pytest.mark.parametrize("content", ["", "CREATE TABLE simsql.article (id integer)"])
-def test_a_foreign_schema_of_this_name_is_refused_and_kept(empty_database, content):
+def test_a_foreign_schema_of_this_name_is_refused_and_kept(empty_database):
     with empty_database.begin() as connection:
         connection.execute(text("CREATE SCHEMA simsql"))
-        connection.execute(text(content or "SELECT"))
+        connection.execute(text("CREATE TABLE simsql.article (id integer)"))
     with pytest.raises(
         SimsqlError, match=r"has a schema simsql \(of postgres\) that simsql did not install"
     ) as refused:
@@ -139,8 +139,69 @@ def test_a_foreign_schema_of_this_name_is_refused_and_kept(empty_database, conte
         found = connection.execute(
             text("SELECT count(*) FROM pg_class WHERE relnamespace = 'simsql'::regnamespace")
         ).scalar_one()
-    assert found == bool(content)
+    assert found == 1
     assert read_status(empty_database).revision is None
+
+
+def test_a_schema_that_an_administrator_has_created(server, new_role, empty_database):
+    """The role that installs simsql into it need not own it: the refusal says what it needs."""
+    role, guest = new_role(), new_role()
+    url = empty_database.url.set(username=role)
+    with server.connect(empty_database.url.database) as administrator:
+        administrator.execute("CREATE SCHEMA simsql")
+        refused = run("install", "--database", url.render_as_string(hide_password=False))
+        refused.failed(1, f"role {role} may not install simsql in the schema simsql of postgres")
+        administrator.execute(refused.err.partition("as its owner, ")[2])
+        administrator.execute(f"GRANT CREATE ON SCHEMA public TO {role}")
+        run("install", "--database", url.render_as_string(hide_password=False)).done()
+        with server.connect(url.database, role) as owner:
+            create_articles(owner, [1])
+            owner.execute(f"GRANT SELECT ON article TO {guest}")
+            assert owner.execute("TABLE simsql.problems").fetchall() == []
+        with server.connect(url.database, guest) as session:
+            assert session.execute("SELECT distance FROM simsql.near('article', 1)").fetchall() == [(0,)]
+        uninstall = run("uninstall", "--drop-indexes", "--database", url.render_as_string(hide_password=False))
+        uninstall.failed(1, "must be owner of schema simsql. Uninstall it as postgres or a superuser")
+        administrator.execute("SELECT simsql.uninstall(drop_indexes => true)")
+
+
+def test_an_event_trigger_that_forces_row_security(server, new_role, empty_database):
+    """Where every new table has to be closed, those of simsql are opened again."""
+    role, guest = new_role(), new_role()
+    with server.connect(empty_database.url.database) as administrator:
+        administrator.execute(
+            """
+            CREATE FUNCTION close() RETURNS event_trigger LANGUAGE plpgsql AS $$
+            DECLARE
+                made record;
+            BEGIN
+                FOR made IN SELECT * FROM pg_event_trigger_ddl_commands() WHERE object_type = 'table' LOOP
+                    EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', made.object_identity);
+                    EXECUTE format('ALTER TABLE %s FORCE ROW LEVEL SECURITY', made.object_identity);
+                END LOOP;
+            END $$;
+            CREATE EVENT TRIGGER close ON ddl_command_end WHEN tag IN ('CREATE TABLE', 'CREATE TABLE AS')
+                EXECUTE FUNCTION close();
+            """
+        )
+        name = empty_database.url.database
+        administrator.execute(
+            f"GRANT CREATE ON DATABASE {name} TO {role}; GRANT CREATE ON SCHEMA public TO {role}"
+        )
+        url = empty_database.url.set(username=role).render_as_string(hide_password=False)
+        run("install", "--database", url).done()
+        with server.connect(name, role) as owner:
+            create_table(owner)
+            owner.execute(f"ALTER TABLE article DISABLE ROW LEVEL SECURITY; GRANT SELECT ON article TO {guest}")
+            owner.execute("ALTER TABLE article NO FORCE ROW LEVEL SECURITY; CREATE INDEX ON article (fingerprint)")
+            owner.execute("INSERT INTO article (fingerprint) VALUES (1)")
+            owner.execute("CALL simsql.build('article', 'fingerprint')")
+            owner.execute("INSERT INTO article (fingerprint) VALUES (3)")
+            assert owner.execute("TABLE simsql.problems").fetchall() == []
+            assert owner.execute("SELECT * FROM simsql.verify()").fetchall() == []
+        with server.connect(name, guest) as session:
+            assert session.execute("SELECT distance FROM simsql.near('article', 1)").fetchall() == [(0,), (1,)]
+        administrator.execute("DROP EVENT TRIGGER close")
 
 
 def test_an_installation_that_fails_leaves_nothing(empty_database, tmp_path):

@@ -171,6 +171,21 @@ def test_an_index_is_built_while_others_write():
     assert names() == [[], [], []]
 
 
+def test_lock_timeout_limits_the_wait_for_a_reader():
+    state, _ = migrate(*WHOLE)
+    limit = migrations.RunSQL("SET LOCAL lock_timeout = '300ms'", "")
+    reader = connection.copy()
+    reader.set_autocommit(False)
+    with reader.cursor() as cursor:
+        cursor.execute("SELECT FROM pages_page")
+        with pytest.raises(DatabaseError, match=r"public\.pages_page could not be locked within 300ms"):
+            migrate(limit, migrations.RemoveIndex("Page", "page_near"), state=state)
+    reader.close()
+    assert names()[1] == ["page_near"]
+    migrate(limit, migrations.RemoveIndex("Page", "page_near"), state=state)
+    assert names() == [[], [], []]
+
+
 RENAMED = [
     (migrations.AlterModelTable("Page", "leaf"), {}),
     (migrations.RenameModel("Page", "Leaf"), {"model": "Leaf"}),

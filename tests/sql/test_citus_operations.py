@@ -146,3 +146,16 @@ def test_a_query_that_reads_one_shard_is_refused_if_it_contains_a_search_outside
         (subquery,) = re.findall(r"\(SELECT .*\)", caught.value.diag.message_hint)
         subquery = subquery.replace(f"simsql.{function}(...)", search)
         assert connection.execute(query.format(subquery), [FINGERPRINTS[17]]).fetchall() == [(18,)]
+
+
+def test_a_worker_that_is_down_is_a_problem(connection, citus):
+    create_articles(connection, 10)
+    found = "SELECT problem, object FROM simsql.problems"
+    assert connection.execute(found).fetchall() == []
+    name, port = connection.info.dbname, citus.ports[1]
+    with citus.connect("postgres", node=1) as worker:
+        worker.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        worker.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+        assert connection.execute(found).fetchall() == [("node unreachable", f"127.0.0.1:{port}")]
+        worker.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+    assert connection.execute(found).fetchall() == []

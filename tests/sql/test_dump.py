@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 from articles import create_articles, create_index, missing_keys, near
+from documentation import REPOSITORY
 from oracle import clustered
 from oracle import near as expected_near
 from program import run
@@ -208,3 +209,19 @@ def test_an_ordinary_owner_can_dump_their_database(server, dumped, new_role, con
     out = server.run("pg_dump", dumped.info.dbname, user=role)
     keys = re.search(r"COPY simsql\.keys_1_0 [^\n]*FROM stdin;\n(.*?)\n\\\.", out, re.DOTALL)[1]
     assert len(keys.splitlines()) == len(set(FINGERPRINTS)) + 1  # the row without a key
+
+
+def test_a_restore_without_the_schema(server, dumped, dump, restored, tmp_path):
+    """The page says how: without the triggers, whose functions are in the schema."""
+    page = (REPOSITORY / "docs/guides/operations.md").read_text(encoding="utf-8")
+    (pattern,) = re.findall(r"grep -vE '(.*)' > list", page)
+    file = dump()
+    entries = server.run("pg_restore", "--list", "--exclude-schema=simsql", file).splitlines()
+    listed = tmp_path / "list"
+    listed.write_text("\n".join(e for e in entries if not re.search(pattern, e)), encoding="utf-8")
+    server.run("pg_restore", "--exit-on-error", f"--use-list={listed}", f"--dbname={restored.info.dbname}", file)
+    url = server.url(restored.info.dbname).render_as_string(hide_password=False)
+    run("install", "--database", url).done()
+    create_index(restored, design=(5, 2, 0))
+    create_index(restored, '"my app"."An ""article"', "print")
+    check(restored)

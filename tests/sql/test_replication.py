@@ -294,6 +294,17 @@ def test_a_schema_restored_without_its_data_gets_its_indexes_by_the_initial_copy
     examine(restored, dict(rows_of(connection)))
 
 
+@pytest.mark.parametrize("change", ["create_index('other', 'fingerprint')", "change_storage('third', 'tables')"])
+def test_a_sequence_that_replication_has_left_behind_is_no_obstacle(articles, change):
+    articles.execute(
+        "CREATE TABLE third (fingerprint bigint); CREATE TABLE other (fingerprint bigint);"
+        " SELECT simsql.create_index('third', 'fingerprint', storage => 'expression');"
+        " SELECT setval('simsql.registry_id_seq', 1, false)"
+    )
+    assert articles.execute(f"SELECT simsql.{change}").fetchone() == (3,)
+    assert problems(articles, None) == set()
+
+
 def test_a_large_transaction_is_applied_while_it_runs(connection, subscriber, examine):
     """In parts, by several workers from PostgreSQL 16 on, and without what a savepoint takes back."""
     for side in (connection, subscriber):

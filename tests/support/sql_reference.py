@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from documentation import REPOSITORY
 
@@ -24,7 +25,8 @@ def comments() -> list[tuple[str, str, str]]:
 
 def with_tables(page: str) -> str:
     """Return the page with its tables made anew."""
-    tables = {"routines": _routines, "types": _types, "indexes": _columns}
+    tables = {"routines": _routines, "types": _types}
+    tables |= {view: partial(_columns, view) for view in ("indexes", "problems")}
     return _TABLE.sub(lambda match: "\n".join([match[1], *tables[match[2]](page), "", ""]), page)
 
 
@@ -54,8 +56,8 @@ def _types(_: str) -> Iterator[str]:
             yield f"| `{name}` | {listed} | {about} |"
 
 
-def _columns(_: str) -> Iterator[str]:
+def _columns(view: str, _: str) -> Iterator[str]:
     yield from ("| column | meaning |", "|---|---|")
     for kind, name, about in comments():
-        if kind == "COLUMN":
-            yield f"| `{name.removeprefix('indexes.')}` | {about} |"
+        if kind == "COLUMN" and name.startswith(f"{view}."):
+            yield f"| `{name.removeprefix(f'{view}.')}` | {about} |"

@@ -78,6 +78,9 @@ def fresh_contents(server) -> list[tuple[str, ...]]:
         with bare(server) as (connection, engine):
             upgrade(engine)
             create_indexes(connection)
+            # In 0.2.0, an index without a recipe had this one.
+            connection.execute("UPDATE simsql.registry SET recipe = coalesce(recipe, 'words12-log-1')")
+            connection.execute("SELECT simsql._describe(r) FROM simsql.registry AS r")
             _fresh[server.name] = contents_of_simsql(engine)
     return _fresh[server.name]
 

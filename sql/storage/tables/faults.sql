@@ -201,9 +201,16 @@ $$;
 CREATE OR REPLACE FUNCTION simsql._renew(index simsql.registry) RETURNS simsql.registry
 LANGUAGE plpgsql
 AS $$
+DECLARE
+    former constant integer := index.id;
 BEGIN
-    UPDATE simsql.registry AS r SET id = DEFAULT, nonce = DEFAULT, storage = 'tables' WHERE r.id = index.id
-    RETURNING r.* INTO index;
+    WHILE index.id = former LOOP
+        BEGIN
+            UPDATE simsql.registry AS r SET id = DEFAULT, nonce = DEFAULT, storage = 'tables' WHERE r.id = former
+            RETURNING r.* INTO index;
+        EXCEPTION WHEN unique_violation THEN NULL;  -- as in _register
+        END;
+    END LOOP;
     PERFORM simsql._drop_key_tables(index.id);
     PERFORM simsql._tables_create(index, filled => index.ready);
     PERFORM simsql._create_functions(index);

@@ -104,7 +104,7 @@ BEGIN
              WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}
              ORDER BY {key_columns}
               {with_data};
-            ALTER TABLE {keys} REPLICA IDENTITY FULL;
+            ALTER TABLE {keys} REPLICA IDENTITY FULL, NO FORCE ROW LEVEL SECURITY;
             CREATE INDEX ON {keys} ({key_columns});
             INSERT INTO {keys} (key) VALUES (NULL)
             $sql$,

@@ -68,8 +68,8 @@ BEGIN
     END LOOP;
 EXCEPTION
     -- A cursor of this session is reading the table, or another session is changing an index of it
-    -- concurrently.
-    WHEN object_in_use THEN RETURN;
+    -- concurrently, or goes on writing.
+    WHEN object_in_use OR lock_not_available THEN RETURN;
 END
 $$;
 

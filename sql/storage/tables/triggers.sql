@@ -331,6 +331,7 @@ BEGIN
                                       WHERE r.table_id = _drop_triggers.table_id AND r.id::text = f.id[2])
                     ELSE f.id[2] = index_id::text END
     LOOP
+        PERFORM simsql._lock(table_id, 'ACCESS EXCLUSIVE', 'create_index');  -- drop_index already has
         EXECUTE format('DROP TRIGGER %I ON %s', trigger, table_id);
     END LOOP;
 END
