@@ -29,8 +29,8 @@ AS $$
                    CASE WHEN l.pid IS NULL THEN 'the prepared transaction ' || quote_literal(x.gid)
                    ELSE format('process %s (%s)', l.pid, concat_ws(', ',
                         coalesce(a.usename, 'an autovacuum or the like'),
-                        'in a transaction since ' || to_char(a.xact_start, 'YYYY-MM-DD HH24:MI:SS'),
-                        'its last query since ' || to_char(a.query_start, 'YYYY-MM-DD HH24:MI:SS'))) END,
+                        'in a transaction since ' || a.xact_start::timestamptz(0),
+                        'its last query since ' || a.query_start::timestamptz(0))) END,
                    CASE WHEN l.pid IS NULL THEN format('ROLLBACK PREPARED %L;', x.gid)
                    ELSE format('SELECT pg_terminate_backend(%s);', l.pid) END
               FROM simsql._holders(relations, mode) AS l
