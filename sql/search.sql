@@ -377,7 +377,7 @@ END$body$, jsonb_build_object(
     RETURN NEXT;
     name := 'rows_' || index.id;
     arguments := '(bigint[], bigint, anyelement, jsonb)';
-    settings := settings[:5];  -- the others are about joins and sets
+    settings := settings[1:5];  -- the others are about joins and sets
     head := 'RETURNS SETOF anyelement LANGUAGE plpgsql STABLE ROWS 10';
     body := format(E'BEGIN\n    RETURN QUERY %s;\nEND', simsql._rows_statement(index, NULL, 't.*', variables => (
         SELECT jsonb_object_agg(s.name, format('($4 ->> %L)::%s', s.column_name, s.type))
