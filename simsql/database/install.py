@@ -62,9 +62,7 @@ def install_schema(
         return install_within(connection, own_history(), report)
 
 
-def install_within(
-    connection: Connection, history: History, report: Callable[[str], None] | None = None
-) -> bool:
+def install_within(connection: Connection, history: History, report: Callable[[str], None] | None = None) -> bool:
     """Install the schema of a history in the connection's transaction."""
     if history.current(connection) == history.newest:
         return _adopt(connection, history, report)
