@@ -44,7 +44,7 @@ REMOVALS = [
     (
         "REVOKE EXECUTE ON FUNCTION set_config FROM PUBLIC",
         "GRANT EXECUTE ON FUNCTION set_config TO PUBLIC",
-        "EXECUTE on 36 functions",
+        "EXECUTE on 38 functions",
     ),
     ("REVOKE SELECT ON pg_proc FROM PUBLIC", "GRANT SELECT ON pg_proc TO PUBLIC", "SELECT on 27 catalogs"),
 ]
