@@ -177,7 +177,7 @@ class Buckets:
         numbers = self._texts.bands[band][self._some].astype(np.uint64) << np.uint64(32)
         numbers |= self._some.astype(np.uint64)
         if self._old is not None:
-            numbers |= self._old.astype(np.uint64) << np.uint64(31)
+            numbers |= self._old[self._some].astype(np.uint64) << np.uint64(31)
         numbers.sort()
         (begins,) = np.nonzero(np.diff(numbers >> np.uint64(32), prepend=np.uint64(1 << 33)))
         sizes = np.diff(begins, append=len(numbers))

@@ -5,7 +5,9 @@ Spark and DuckDB. The decisions are those of `simsql dedup` on the same texts.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from typing import Protocol
 
 import numpy as np
@@ -15,25 +17,35 @@ from simsql.decide.rules import Rules
 from simsql.dedup.bands import LISTED, Sizes, bits_of_candidates
 from simsql.dedup.engine_steps import DESCRIPTION, SIMILAR, compare, decide_components, decisions_of, describe
 from simsql.errors import UsageError
+from simsql.fingerprint import FOLDING_RECIPE
 
+# The new documents and, as an archive, those that earlier jobs have kept.
+_NEW = "SELECT *, true AS new FROM described"
+_OLD = """
+    UNION ALL SELECT d.*, false FROM archive_described AS d JOIN archive_decisions AS f ON f.id = d.id
+    WHERE f.kept = f.id
+"""
 # Documents with the same words, of which one is compared for all.
-_NODES = "SELECT node, min(id) AS id, count(*) AS copies FROM described GROUP BY node"
-_KEYS = """
-    SELECT d.node, d.fingerprint, d.sketch, explode(d.bands) AS key
-    FROM described AS d JOIN nodes AS n ON n.id = d.id
+_NODES = """
+    SELECT node, min(id) AS id, count(*) AS copies, bool_and(new) AS new, any_value(fingerprint) AS fingerprint,
+        any_value(sketch) AS sketch, any_value(bands) AS bands
+    FROM ({described}) AS d GROUP BY node
 """
-# A key belongs to one band: see `DESCRIPTION`.
-_BUCKETS = "SELECT key, count(*) AS size FROM keys GROUP BY key HAVING count(*) > 1"
+# A key belongs to one band: see `DESCRIPTION`. Keys are made for each query, which costs less than to store them.
+_KEYS = "SELECT node, new, fingerprint, sketch, explode(bands) AS key FROM nodes"
+_BUCKETS = f"SELECT key, count(*) AS size FROM ({_KEYS}) AS k GROUP BY key HAVING count(*) > 1"
 _SIZES = "SELECT size, count(*) AS buckets FROM buckets WHERE size <= {largest} GROUP BY size"
-_CROWDED = "SELECT k.node, k.key FROM keys AS k JOIN buckets AS b ON b.key = k.key WHERE b.size > {listed}"
+# The keys of crowds are few, so an engine sends them to all processes. Thus no process gets all members of a crowd
+# before these are decided about.
+_CROWDS = "SELECT key, size FROM buckets WHERE size > {listed}"
+_CROWDED = f"SELECT k.node, k.key, c.size FROM ({_KEYS}) AS k JOIN crowds AS c ON c.key = k.key"
 _CROWD_MEMBERS = """
-    SELECT k.node, array_agg(k.key) FILTER (WHERE b.size > {listed}) AS crowds, max_by(k.key, b.size) AS largest,
-        bit_or(CASE WHEN b.size <= {rare} THEN k.key >> 32 ELSE 0 END) AS rare
-    FROM keys AS k JOIN buckets AS b ON b.key = k.key GROUP BY k.node HAVING max(b.size) > {listed}
+    SELECT node, array_agg(key) AS crowds, max_by(key, size) AS largest FROM crowded GROUP BY node
 """
-_LISTED = """
-    SELECT k.*, b.size, m.largest FROM keys AS k JOIN buckets AS b ON b.key = k.key
-    LEFT JOIN crowd_members AS m ON m.node = k.node WHERE b.size <= {listed}
+_LISTED = f"""
+    SELECT k.*, b.size, m.largest FROM ({_KEYS}) AS k JOIN buckets AS b ON b.key = k.key
+    LEFT JOIN crowd_members AS m ON m.node = k.node
+    WHERE b.size <= {{listed}} AND NOT EXISTS (SELECT 1 FROM crowds AS c WHERE c.key = k.key)
 """
 # `(x | y) - (x & y)` has the bits in which x and y differ. Pairs that share a crowd are candidates only if they
 # share a rare key, too: those of the largest crowd are left out here, and the others in the next query.
@@ -43,7 +55,7 @@ _NEAR = """
     WHERE bit_count((l.sketch | r.sketch) - (l.sketch & r.sketch)) <= {sketch}
     AND bit_count((l.sketch | r.sketch) - (l.sketch & r.sketch))
         + bit_count((l.fingerprint | r.fingerprint) - (l.fingerprint & r.fingerprint)) <= {both}
-    AND (l.size <= {rare} OR l.largest IS NULL OR r.largest IS NULL OR l.largest <> r.largest)
+    AND (l.size <= {rare} OR l.largest IS NULL OR r.largest IS NULL OR l.largest <> r.largest) AND (l.new OR r.new)
 """
 _PAIRS = """
     SELECT DISTINCT n.a, n.b FROM near AS n
@@ -51,7 +63,7 @@ _PAIRS = """
     WHERE n.sure OR NOT arrays_overlap(l.crowds, r.crowds)
 """
 _TEXTS = """
-    SELECT n.node, d.text FROM documents AS d JOIN nodes AS n ON n.id = d.id
+    SELECT n.node, d.text FROM ({documents}) AS d JOIN nodes AS n ON n.id = d.id
     WHERE n.node IN (SELECT a FROM pairs UNION SELECT b FROM pairs UNION SELECT node FROM crowd_members)
 """
 _COMPARED = """
@@ -87,10 +99,16 @@ _NOT_YET_STARS = """
 _COMPONENTS = "SELECT a AS node, b AS component FROM stars UNION SELECT b, b FROM stars"
 # A document that is alone is not decided about.
 _MEMBERS = """
-    SELECT d.*, coalesce(c.component, d.node) AS component, t.text, m.rare
-    FROM (SELECT {columns} FROM described) AS d JOIN nodes AS n ON n.node = d.node
+    SELECT d.*, coalesce(c.component, d.node) AS component, m.text, r.rare
+    FROM (SELECT {columns} FROM ({described}) AS x) AS d JOIN nodes AS n ON n.node = d.node
     LEFT JOIN components AS c ON c.node = d.node
-    LEFT JOIN crowd_members AS m ON m.node = d.node AND n.id = d.id LEFT JOIN texts AS t ON t.node = m.node
+    LEFT JOIN (
+        SELECT t.node, t.text FROM texts AS t JOIN crowd_members AS c ON c.node = t.node
+    ) AS m ON m.node = d.node AND n.id = d.id
+    LEFT JOIN (
+        SELECT node, bit_or(key >> 32) AS rare FROM listed
+        WHERE size <= {rare} AND largest IS NOT NULL GROUP BY node
+    ) AS r ON r.node = m.node
     WHERE n.copies > 1 OR c.node IS NOT NULL
 """
 _SIMILAR_MEMBERS = "SELECT s.*, c.component FROM similarities AS s JOIN components AS c ON c.node = s.a"
@@ -103,7 +121,8 @@ _DECISIONS = """
 class Engine(Protocol):
     """What the job needs: tables with names, and Python functions that any process applies to rows.
 
-    Its SQL has `explode`, which turns a list into rows, and `arrays_overlap` of two lists.
+    Its SQL has `explode`, which turns a list into rows, and `arrays_overlap` of two lists. A job that is started
+    again stores the same tables in the same order: those that an engine has stored as a whole, it keeps.
     """
 
     def fetch(self, query: str) -> pa.Table:
@@ -126,47 +145,68 @@ class Engine(Protocol):
         """
 
 
-def dedup_on_engine(engine: Engine, rules: Rules) -> None:
+def dedup_on_engine(engine: Engine, rules: Rules, documents: object) -> None:
     """Decide about the rows of the table `documents` (id, text), and store the decisions as the table `decisions`.
 
     A decision has the id of the document; that of the document that is kept in its favour, its own if it is kept;
     that of the document that represents its cluster, null if it is in none; the similarity to the one that is
-    kept; and the kind of drop, null if it is kept. Of equals, the document with the smallest id is kept.
+    kept; and the kind of drop, null if it is kept. Of equals, the document with the smallest id is kept, in
+    the order of strings.
 
-    Raises UsageError for ids that are null or occur twice, and for rules that do not compare the words of texts
-    or have a field, files or a group that decide.
+    With `rules.to_archive`, what earlier jobs have kept is an archive. `archive` has their documents, and
+    `archive_job`, `archive_described` and `archive_decisions` have the rows of the tables that they have stored.
+
+    Raises UsageError for ids that are null or occur twice, for tables of a job with other rules or other
+    `documents`, which identify the input, and for rules that do not compare the words of texts or have a field,
+    files or a group that decide.
     """
     if not rules.checks_texts or rules.exact or rules.by_features:
         raise UsageError("on an engine, texts are compared by their words, and the similarity must be above 0")
     if rules.by_value or rules.by_file or rules.within or rules.within_folder:
         raise UsageError("on an engine, neither fields nor files can decide")
-    if engine.fetch("SELECT id FROM documents GROUP BY id HAVING id IS NULL OR count(*) > 1 LIMIT 1").num_rows:
-        raise UsageError("ids must be unique and not null: number the documents first")
-    ids = engine.fetch("SELECT id FROM documents LIMIT 0").schema.field("id")
-    described = pa.schema([ids, *DESCRIPTION])
+    how, what = map(_digest, ((replace(rules, to_archive=False), FOLDING_RECIPE.id, DESCRIPTION.names), documents))
+    engine.save("job", f"SELECT '{how}' AS rules, '{what}' AS documents")
+    if engine.fetch("SELECT rules, documents FROM job").to_pylist() != [{"rules": how, "documents": what}]:
+        raise UsageError("this job began with other documents or rules: name a new folder for its tables")
+    texts, everything, ids = "SELECT id, text FROM documents", _NEW, "SELECT id FROM documents"
+    if rules.to_archive:
+        if engine.fetch(f"SELECT rules FROM archive_job WHERE rules <> '{how}'").num_rows:
+            raise UsageError("an earlier job had other rules, or another version of simsql: run it again")
+        texts, everything = f"{texts} UNION ALL SELECT id, text FROM archive", _NEW + _OLD
+        ids += " UNION ALL SELECT id FROM archive_decisions"
+    engine.save("unfit", f"SELECT id FROM ({ids}) AS i GROUP BY id HAVING id IS NULL OR count(*) > 1 LIMIT 1")
+    unfit = engine.fetch("SELECT id FROM unfit")
+    if unfit.num_rows:
+        raise UsageError("ids must be unique and not null: number the documents, and name a new folder for tables")
+    described = pa.schema([unfit.schema.field("id"), *DESCRIPTION])
     engine.save_mapped("described", "SELECT id, text FROM documents", partial(describe, rules=rules), described)
-    engine.save("nodes", _NODES)
-    engine.save("keys", _KEYS)
+    engine.save("nodes", _NODES.format(described=everything))
     engine.save("buckets", _BUCKETS)
     sizes = _sizes(engine)
-    engine.save("crowded", _CROWDED.format(listed=sizes.listed))
-    engine.save("crowd_members", _CROWD_MEMBERS.format(**sizes._asdict()))
+    engine.save("crowds", _CROWDS.format(listed=sizes.listed))
+    engine.save("crowded", _CROWDED)
+    engine.save("crowd_members", _CROWD_MEMBERS)
     engine.save("listed", _LISTED.format(listed=sizes.listed))
     sketch, both = bits_of_candidates(rules.distance, rules.similarity)
     engine.save("near", _NEAR.format(sketch=sketch, both=both, rare=sizes.rare))
     engine.save("pairs", _PAIRS)
-    engine.save("texts", _TEXTS)
+    engine.save("texts", _TEXTS.format(documents=texts))
     engine.save_mapped("similarities", _COMPARED, partial(compare, rules=rules), SIMILAR)
     engine.save("stars", _LINKS)
     while engine.fetch(_NOT_YET_STARS)["n"][0].as_py():
         engine.save("large_stars", _LARGE_STAR)
         engine.save("stars", _SMALL_STAR)
     engine.save("components", _COMPONENTS)
-    columns = ", ".join(name for name in described.names if name not in ("sketch", "bands"))
-    queries = _MEMBERS.format(columns=columns), _SIMILAR_MEMBERS
+    columns = ", ".join(name for name in [*described.names, "new"] if name not in ("sketch", "bands"))
+    members = _MEMBERS.format(columns=columns, described=everything, rare=sizes.rare)
     decide = partial(decide_components, rules=rules, sizes=sizes)
-    engine.save_grouped("decided", queries, "component", decide, decisions_of(ids.type))
+    decisions = decisions_of(described.field("id").type)
+    engine.save_grouped("decided", (members, _SIMILAR_MEMBERS), "component", decide, decisions)
     engine.save("decisions", _DECISIONS)
+
+
+def _digest(given: object) -> str:
+    return blake2b(repr(given).encode(), digest_size=16).hexdigest()
 
 
 def _sizes(engine: Engine) -> Sizes:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from simsql.decide.criteria import criterion
-from simsql.decide.documents import I64, U64, Documents, Nodes, group_nodes
+from simsql.decide.documents import I64, U64, Documents, Flags, Nodes, group_nodes
 from simsql.decide.kinds import DIGESTS, digests_of
 from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs
@@ -103,8 +103,9 @@ def compare(pairs: pa.RecordBatch, rules: Rules) -> pa.RecordBatch:
 def decide_components(documents: pa.Table, pairs: pa.Table, rules: Rules, sizes: Sizes) -> pa.Table:
     """Return the decisions about documents, as in `decisions_of`.
 
-    `documents` have an id and the columns of `DESCRIPTION` but sketches and bands, `pairs` those of `SIMILAR`.
-    They may have any number of components, each of them whole: the nodes that pairs and crowds connect, with all
+    `documents` have an id, the columns of `DESCRIPTION` but sketches and bands, and whether they are `new`: others
+    are an archive, about which nothing is decided. `pairs` have the columns of `SIMILAR`.
+    There may be any number of components, each of them whole: the nodes that pairs and crowds connect, with all
     their documents. The first document of a node in a crowd has its `text` and, in `rare`, a bit for each band in
     which its bucket is rare; others have null. `kept` is the id of the document that is kept in favour of this
     one, its own if it is kept, `similarity` is that of their texts, and `kind` that of the drop. `cluster` is the
@@ -117,8 +118,9 @@ def decide_components(documents: pa.Table, pairs: pa.Table, rules: Rules, sizes:
     digests = documents["node"].to_pylist()
     words = np.frombuffer(b"".join(digest[:_WORDS] for digest in digests), ">u8").reshape(-1, 2).astype(np.uint64)
     everything, none = np.ones(total, dtype=bool), np.zeros(total, dtype=np.int64)
+    new = documents["new"].to_numpy()
     of_texts = np.stack([documents[column].to_numpy() for column in _DIGESTS], axis=1)
-    table = Documents(fingerprint, words, everything, characters, ~everything, of_texts)
+    table = Documents(fingerprint, words, everything, characters, ~new, of_texts)
     nodes = group_nodes(table, by_words=True)
     number = {digests[document]: node for node, document in enumerate(nodes.example.tolist())}
     left, right = (
@@ -126,10 +128,16 @@ def decide_components(documents: pa.Table, pairs: pa.Table, rules: Rules, sizes:
     )
     similar = SimilarPairs(left, right, pairs["similarity"].to_numpy())
     preferred = criterion(rules, np.arange(total), characters, none)
-    with TokenSpool() as spool:
-        crowds = _crowds(documents.select(["text", "rare"]).take(nodes.example), nodes, rules, sizes, spool)
-        verdicts = decide(table, nodes, similar, crowds, rules, preferred, np.sort)
     id_ = documents["id"].combine_chunks()
+
+    def order_by_name(positions: I64) -> I64:
+        return np.array(sorted(positions.tolist(), key=lambda position: str(id_[position].as_py())))
+
+    with TokenSpool() as spool:
+        of_nodes = documents.select(["text", "rare"]).take(nodes.example)
+        is_new = ~nodes.of_documents(~new) if rules.to_archive else None
+        crowds = _crowds(of_nodes, nodes, is_new, rules, sizes, spool)
+        verdicts = decide(table, nodes, similar, crowds, rules, preferred, order_by_name)
     cluster = pa.array(verdicts.representative, mask=verdicts.cluster == 0)
     columns = [
         id_,
@@ -138,10 +146,12 @@ def decide_components(documents: pa.Table, pairs: pa.Table, rules: Rules, sizes:
         pa.array(verdicts.kept_similarity),
         pa.array(verdicts.kind, pa.string()),
     ]
-    return pa.table(columns, schema=decisions_of(id_.type))
+    return pa.table(columns, schema=decisions_of(id_.type)).filter(pa.array(new))
 
 
-def _crowds(found: pa.Table, nodes: Nodes, rules: Rules, sizes: Sizes, spool: TokenSpool) -> Crowds:
+def _crowds(
+    found: pa.Table, nodes: Nodes, new: Flags | None, rules: Rules, sizes: Sizes, spool: TokenSpool
+) -> Crowds:
     """Return the nodes in crowds, given the text and rare buckets of each node, null for others."""
     (members,) = np.nonzero(found["text"].is_valid().to_numpy())
     texts = found["text"].drop_null()
@@ -165,4 +175,4 @@ def _crowds(found: pa.Table, nodes: Nodes, rules: Rules, sizes: Sizes, spool: To
     rare = found["rare"].fill_null(0).to_numpy().astype(np.uint32)
     crowded = Crowded(sizes, members, rare)
     described = Described(nodes.fingerprint, minima.sketches, minima.bands.T)
-    return Crowds(Buckets(described, rules.distance, rules.similarity, crowded=crowded), similar_of)
+    return Crowds(Buckets(described, rules.distance, rules.similarity, new, crowded), similar_of)
