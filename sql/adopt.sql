@@ -14,7 +14,8 @@ AS $$
      GROUP BY o.index_id
 $$;
 
--- What the comment of the search function tells of such an index, which is text of its owner, and its table.
+-- What the comment of the search function tells of such an index, which is text of its owner, and the table that has its
+-- triggers or, without triggers, that the comment names.
 CREATE OR REPLACE FUNCTION simsql._unknown_index(index_id integer) RETURNS simsql.registry
 LANGUAGE plpgsql STABLE
 AS $$
@@ -28,9 +29,10 @@ BEGIN
     EXCEPTION WHEN data_exception THEN NULL;
     END;
     index.id := index_id;
-    index.table_id := coalesce(to_regclass(index.table_name), (
+    index.table_id := coalesce((
         SELECT t.tgrelid FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
-         WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname ~ format('^add_on_[a-z]+_%s$', index_id) LIMIT 1));
+         WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname ~ format('^add_on_[a-z]+_%s$', index_id) LIMIT 1),
+        to_regclass(index.table_name));
     RETURN index;
 END
 $$;
@@ -53,7 +55,10 @@ BEGIN
             PERFORM simsql._lock(index.table_id, 'ACCESS EXCLUSIVE', 'create_index');
         END IF;
         PERFORM simsql._drop_objects(index);
-        IF index.table_name IS NULL OR index.table_id IS NULL THEN
+        -- A comment may name the table of somebody else, whose keys its owner must not get.
+        IF index.table_name IS NULL OR NOT EXISTS (
+            SELECT FROM pg_class AS c WHERE c.oid = index.table_id AND pg_has_role(unknown.owner, c.relowner, 'USAGE'))
+        THEN
             RETURN NEXT format('simhash index on %s: its remains are dropped, create it again',
                                coalesce(index.table_id::text, index.table_name, 'an unknown table'));
             CONTINUE;

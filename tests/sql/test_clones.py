@@ -108,3 +108,20 @@ def test_a_comment_that_somebody_has_changed_stops_nothing(original, restore, co
         clone.execute(f"COMMENT ON FUNCTION simsql.search_{index} IS '{comment}'")
     assert command("install").done().out.count("create it again") == 2
     assert problems(clone, None) == set()
+
+
+def test_a_comment_gives_nobody_the_keys_of_another_table(original, restore, command):
+    clone = restore("--schema-only")
+    article, theirs = clone.execute(
+        "SELECT obj_description(oid)::jsonb FROM pg_proc WHERE proname IN ('search_1', 'search_4') ORDER BY proname"
+    )
+    assert (article[0]["table_name"], theirs[0]["table_name"]) == ("public.article", "public.theirs")
+    owner = clone.execute("SELECT tableowner FROM pg_tables WHERE tablename = 'theirs'").fetchone()[0]
+    comment = json.dumps(theirs[0] | {"table_name": "public.article", "column_name": "other"})
+    clone.execute("ALTER TABLE article ADD other bigint")
+    clone.execute(
+        f"SET ROLE {owner}; COMMENT ON FUNCTION simsql.search_4 IS '{comment}'; DROP TABLE theirs; RESET ROLE"
+    )
+    assert "simhash index on public.article: its remains are dropped" in command("install").done().out
+    owners = "SELECT count(*) FROM pg_class WHERE relowner = %s::regrole AND relname ~ '^keys_'"
+    assert clone.execute(owners, [owner]).fetchone() == (0,)
