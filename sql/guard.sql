@@ -110,7 +110,7 @@ CREATE OR REPLACE FUNCTION simsql._lock_now(table_id regclass, name text, mode t
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    nowait constant text := coalesce(current_setting('simsql.nowait', true), '');
+    nowait constant text := CASE current_setting('simsql.nowait', true) WHEN 'NOWAIT' THEN 'NOWAIT' ELSE '' END;
     keys text;
 BEGIN
     PERFORM simsql._check_no_concurrent_change(table_id, caller);

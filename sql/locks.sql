@@ -114,7 +114,7 @@ CREATE OR REPLACE FUNCTION simsql._lock_all(mode text) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    nowait constant text := coalesce(current_setting('simsql.nowait', true), '');
+    nowait constant text := CASE current_setting('simsql.nowait', true) WHEN 'NOWAIT' THEN 'NOWAIT' ELSE '' END;
     statement text;
     names text;
 BEGIN

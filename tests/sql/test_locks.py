@@ -108,6 +108,13 @@ def test_a_prepared_transaction_is_named(table, connect):
     table.execute("ROLLBACK PREPARED 'it''s'")
 
 
+def test_nothing_runs_what_a_setting_says(table):
+    """Whoever owns the database sets the settings of everybody's sessions."""
+    table.execute("SET simsql.nowait = '; CREATE TABLE injected ()'")
+    table.execute("SELECT simsql.set_default_index('article', 'fingerprint'), simsql._lock_all('SHARE')")
+    assert table.execute("SELECT to_regclass('injected')").fetchone() == (None,)
+
+
 def test_the_remains_of_a_table_that_is_being_dumped_stay(table, connect):
     """pg_dump holds their keys. A new index neither waits for it nor makes writers of its table wait."""
     table.execute("CREATE TABLE gone (fingerprint bigint)")
