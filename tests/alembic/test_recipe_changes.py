@@ -14,7 +14,7 @@ from sqlalchemy import BigInteger, Column, Index, MetaData, Table, Text
 from simsql import DEFAULT_RECIPE, Recipe, simhash, visible_text
 from simsql.database import SearchIndex
 from simsql.database.bigint import to_bigint
-from simsql.fingerprint import KNOWN_RECIPES
+from simsql.fingerprint import KNOWN_RECIPES, Pattern
 from simsql.sqlalchemy import Fingerprint, SimhashIndex
 
 TRIGRAMS = Recipe(shingles=(3,))
@@ -105,9 +105,9 @@ def test_old_fingerprints_do_not_get_the_name_of_another_recipe(filled):
     [
         (Fingerprint(source="body", recipe=TRIGRAMS), 2),
         (Fingerprint(source="body", extract=visible_text), 2),
-        # Only the application has the function, or the words, which the id does not spell out.
+        # Only the application has the function, or the expression, which the id does not spell out.
         (Fingerprint(source="body", extract=text_of_blocks), 1),
-        (Fingerprint(source="body", recipe=Recipe(stop_words=frozenset({"the"}))), 1),
+        (Fingerprint(source="body", recipe=Recipe(tokens=Pattern("[a-z]+"))), 1),
         (None, 0),
     ],
 )
