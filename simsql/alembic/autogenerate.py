@@ -83,7 +83,7 @@ class Change(NamedTuple):
         kind = "changed" if self.dropped and self.created else "added" if self.created else "removed"
         for change in self.altered:
             name = ".".join(filter(None, (change.schema, change.table_name, change.column_name)))
-            what = ", ".join(change.options())
+            what = ", ".join(change._options())
             log.info("Detected changed %s of the simhash index on %r", what, name)
         if index := self.created or self.dropped:
             name = ".".join(filter(None, (index.schema, index.table_name, index.column_name)))
@@ -352,8 +352,7 @@ def _clearing(index: DeclaredIndex, old: IndexSpec) -> ClearFingerprintsOp | Non
     differs = _recipe_differs(index, old) and not named_now
     if not (differs or _sources_differ(index, old)) or index.column.computed is not None:
         return None
-    new = _creation(index, None).spec
-    return ClearFingerprintsOp(index.table.name, index.spec.column, schema=index.table.schema, new=new, old=old)
+    return ClearFingerprintsOp(index.table.name, index.spec.column, schema=index.table.schema)
 
 
 def _compares(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -17,7 +16,7 @@ from sqlalchemy.dialects.postgresql.base import PGDialect
 
 from simsql.database import IndexSpec, install_schema, schema_sql
 from simsql.database.arguments import as_arguments
-from simsql.database.index_spec import Storage, agreed_extract, agreed_recipe
+from simsql.database.index_spec import Storage
 from simsql.database.install import UNINSTALL_IF_UNUSED
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE
@@ -39,9 +38,9 @@ class SimsqlOp(MigrateOperation):
 
     def render(self, context: AutogenContext) -> str | list[str]:
         """Return the lines that a migration has for the operation, in plain literals."""
-        return f"{context.opts['alembic_module_prefix'] or ''}{self.name}({', '.join(self.arguments())})"
+        return f"{context.opts['alembic_module_prefix'] or ''}{self.name}({', '.join(self._arguments())})"
 
-    def arguments(self) -> list[str]:
+    def _arguments(self) -> list[str]:
         """Return the arguments as a migration has them."""
         return []
 
@@ -127,17 +126,17 @@ class ColumnOp(SimsqlOp):
     _: KW_ONLY
     schema: str | None = None
 
-    def statement(self) -> SimhashIndexDDL:
+    def _statement(self) -> SimhashIndexDDL:
         """Return the statement that runs on the table."""
         raise NotImplementedError
 
-    def options(self) -> dict[str, object]:
+    def _options(self) -> dict[str, object]:
         """Return the named arguments of the operation."""
         return {}
 
     def run(self, operations: Operations) -> None:
         """Run the operation, or print it as SQL, on the table in the schema given by schema_translate_map."""
-        statement = self.statement().against(Table(self.table_name, MetaData(), schema=self.schema))
+        statement = self._statement().against(Table(self.table_name, MetaData(), schema=self.schema))
         context = operations.migration_context
         if context.as_sql:
             script = str(statement.compile(dialect=_script_dialect()))
@@ -145,16 +144,15 @@ class ColumnOp(SimsqlOp):
         else:
             operations.get_bind().execute(statement)
 
-    def arguments(self) -> list[str]:
-        """Return the arguments as a migration has them."""
+    def _arguments(self) -> list[str]:
         # Names may be a subclass of str that is written otherwise.
         schema = {} if self.schema is None else {"schema": str(self.schema)}
-        options = [f"{option}={value!r}" for option, value in {**schema, **self.options()}.items()]
+        options = [f"{option}={value!r}" for option, value in {**schema, **self._options()}.items()]
         return [repr(str(self.table_name)), repr(str(self.column_name)), *options]
 
     def to_diff_tuple(self) -> tuple[Any, ...]:
         """Return what `alembic check` shows."""
-        options = self.options()
+        options = self._options()
         return (self.kind, self.schema, self.table_name, self.column_name, *([options] if options else []))
 
 
@@ -225,12 +223,10 @@ class CreateSimhashIndexOp(ColumnOp):
         """Return the operation that undoes this one."""
         return DropSimhashIndexOp(self.table_name, self.column_name, schema=self.schema, dropped=self)
 
-    def statement(self) -> SimhashIndexDDL:
-        """Return the statement that runs on the table."""
+    def _statement(self) -> SimhashIndexDDL:
         return CreateSimhashIndex(self.spec, concurrently=self.concurrently)
 
-    def options(self) -> dict[str, object]:
-        """Return the named arguments of the operation."""
+    def _options(self) -> dict[str, object]:
         unknown = {} if self.spec.recipe else {"recipe": None}
         flags = {"concurrently": self.concurrently, "is_default": self.is_default}
         return self.spec.options() | unknown | {name: True for name, is_set in flags.items() if is_set}
@@ -269,8 +265,7 @@ class DropSimhashIndexOp(ColumnOp):
             )
         return self.dropped
 
-    def statement(self) -> SimhashIndexDDL:
-        """Return the statement that runs on the table."""
+    def _statement(self) -> SimhashIndexDDL:
         return SimhashIndexDDL("drop_index", str(self.column_name))
 
 
@@ -302,12 +297,10 @@ class ChangeSimhashStorageOp(ColumnOp):
         """Return the operation that undoes this one."""
         return replace(self, storage="tables" if self.storage == "expression" else "expression")
 
-    def statement(self) -> SimhashIndexDDL:
-        """Return the statement that runs on the table."""
+    def _statement(self) -> SimhashIndexDDL:
         return SimhashIndexDDL("change_storage", self.storage, str(self.column_name))
 
-    def options(self) -> dict[str, object]:
-        """Return the named arguments of the operation."""
+    def _options(self) -> dict[str, object]:
         return {"storage": self.storage}
 
 
@@ -340,13 +333,11 @@ class AlterSimhashIndexOp(ColumnOp):
         """Return the operation that undoes this one."""
         return replace(self, sources=self.before, before=self.sources)
 
-    def statement(self) -> SimhashIndexDDL:
-        """Return the statement that runs on the table."""
+    def _statement(self) -> SimhashIndexDDL:
         sources = dict(IndexSpec("", sources=self.sources).sources)
         return SimhashIndexDDL("alter_index", *as_arguments(self.column_name, {"sources": sources}))
 
-    def options(self) -> dict[str, object]:
-        """Return the named arguments of the operation."""
+    def _options(self) -> dict[str, object]:
         return {"sources": self.sources}
 
 
@@ -374,8 +365,7 @@ class SetDefaultSimhashIndexOp(ColumnOp):
         """
         operations.invoke(cls(table_name, column_name, missing=missing, schema=schema))
 
-    def statement(self) -> SimhashIndexDDL:
-        """Return the statement that runs on the table."""
+    def _statement(self) -> SimhashIndexDDL:
         return SimhashIndexDDL("set_default_index", str(self.column_name), self.missing)
 
 
@@ -384,12 +374,10 @@ class ClearFingerprintsOp(ColumnOp):
     """Set all fingerprints of a column to NULL.
 
     Autogenerate adds it between dropping the index with one recipe or some sources and creating the index with
-    another. `new` and `old` are these indexes: the comment depends on what is known of their texts.
+    another.
     """
 
     name = kind = "clear_fingerprints"
-    new: IndexSpec | None = None
-    old: IndexSpec | None = None
 
     @classmethod
     def clear_fingerprints(
@@ -403,7 +391,7 @@ class ClearFingerprintsOp(ColumnOp):
 
     def reverse(self) -> ClearFingerprintsOp:
         """Return the operation that clears the new fingerprints; the old ones are not restored."""
-        return replace(self, new=self.old, old=self.new)
+        return replace(self)
 
     def run(self, operations: Operations) -> None:
         """Run the operation, or print it as SQL."""
@@ -412,17 +400,12 @@ class ClearFingerprintsOp(ColumnOp):
         operations.execute(update(table).values({fingerprint: null()}).where(fingerprint.is_not(None)))
 
     def render(self, context: AutogenContext) -> list[str]:
-        """Return the operation after a comment with the reason and the command to run afterwards."""
-        reason = "# Fingerprints of other recipes or texts cannot be compared with new ones."
-        # Without the texts and the recipe, only the application can compute them.
-        if self.new is None or not _tells_texts(self.new):
-            return [f"{reason} Compute them again with your application.", str(super().render(context))]
-        quote = _script_dialect().identifier_preparer.quote
-        table = ".".join(quote(name) for name in (self.schema, self.table_name) if name is not None)
-        command = f"simsql backfill {shlex.join([table, '--column', self.column_name])}"
-        # What follows a line break in a name would be code. In a name with one, all is in single quotes.
-        command = command.replace("\n", "'$'\\n''").replace("\r", "'$'\\r''")
-        return [f"{reason} Fill the column in again:", f"# {command}", str(super().render(context))]
+        """Return the operation after a comment that says what to do afterwards."""
+        return [
+            "# Fingerprints of other recipes or texts cannot be compared with new ones. Fill the column in again:",
+            "# with simsql backfill or, if only your application has the recipe or makes the texts, there.",
+            str(super().render(context)),
+        ]
 
 
 OPERATIONS: tuple[type[SimsqlOp], ...] = (
@@ -435,15 +418,6 @@ OPERATIONS: tuple[type[SimsqlOp], ...] = (
     SetDefaultSimhashIndexOp,
     ClearFingerprintsOp,
 )
-
-
-def _tells_texts(spec: IndexSpec) -> bool:
-    """Return whether an index tells what the command line has to know: the columns, the function, the recipe."""
-    with suppress(UsageError):
-        agreed_recipe(spec.recipe, None, spec.column)
-        agreed_extract(spec.recipe, None, spec.column)
-        return bool(spec.sources)
-    return False
 
 
 def _script_dialect() -> Dialect:

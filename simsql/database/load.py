@@ -82,9 +82,6 @@ class Copier:
                 copy.write_row(row)
         return rows
 
-    def close(self) -> None:
-        """Remove temporary objects."""
-
 
 class Target(NamedTuple):
     """The columns that receive the fingerprints and sketches of texts, and the recipe of the index, if any."""

@@ -85,9 +85,7 @@ def load_rows_with_origin(
         copier = _SkippingCopier(raw, found, columns, id_column, skip)
     else:
         copier = OriginCopier(raw, found, columns)
-    count = load_through(copier, connection, rows)
-    copier.close()
-    return count
+    return load_through(copier, connection, rows)
 
 
 def _is_skippable(
@@ -153,18 +151,14 @@ class _SkippingCopier(OriginCopier):
                 " WHERE {number} OPERATOR(pg_catalog.=) %s ON CONFLICT DO NOTHING",
                 "SELECT {id} FROM {staged} ORDER BY {number}",
                 "TRUNCATE {staged}",
-                "DROP TABLE {staged}",
+                "DROP TABLE IF EXISTS {staged}",
             )
         )
-
-    def close(self) -> None:
-        """Drop the temporary table."""
-        if self._staged is not None:
-            self.raw.execute(self._drop)
 
     def add(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Add the rows whose id is new; return them."""
         if self._staged is None:
+            self.raw.execute(self._drop)  # that of an earlier load of this transaction
             self.raw.execute(self._create)
             self._staged = OriginCopier(self.raw, _STAGED, ["simsql number", *self.columns])
         of_rows = enumerate(cast(Sequence[RowWithOrigin], rows))

@@ -66,11 +66,6 @@ class _Follower:
     column: Column[Any]
     sources: Sources
 
-    @property
-    def ahead(self) -> str:
-        """The key, in the info of an instance, of its texts and their value, until both are written."""
-        return _ahead(self.key)
-
     def attach(self, mapper: Mapper[Any], class_: type) -> None:
         for name in self.sources.names:
             if name not in mapper.columns:
@@ -118,13 +113,13 @@ class _Follower:
         ):
             return
         refuse_other_recipe(connection, self.column, self.sources)
-        if self._single_text(target) is not None and self.ahead not in state.info:
+        if self._single_text(target) is not None and _ahead(self.key) not in state.info:
             self._compute_ahead(mapper, state)
         # Also if it stays None: an insert of a key that was deleted in the same flush becomes an update.
         self._set(state, self._value(mapper, state))
 
     def after_insert(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:  # noqa: ARG002
-        inspect(target).info.pop(self.ahead, None)
+        inspect(target).info.pop(_ahead(self.key), None)
 
     def before_update(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:
         state: InstanceState[Any] = inspect(target)
@@ -138,7 +133,7 @@ class _Follower:
         The trigger clears a fingerprint that an UPDATE leaves unchanged.
         """
         state: InstanceState[Any] = inspect(target)
-        state.info.pop(self.ahead, None)
+        state.info.pop(_ahead(self.key), None)
         value = getattr(target, self.key) if self._sources_changed(state) else None
         if not _is_filled(value) or _history(state, self.key).deleted:
             return
@@ -160,7 +155,7 @@ class _Follower:
         for other in map(inspect, state.session.new if state.session else ()):
             if (
                 other.mapper is mapper
-                and self.ahead not in other.info
+                and _ahead(self.key) not in other.info
                 and (is_missing(other.dict.get(self.key)) or not is_assigned(other, self.key))
                 and self._single_text(other.object) is not None
             ):
@@ -170,7 +165,7 @@ class _Follower:
     def _value(self, mapper: Mapper[Any], state: InstanceState[Any]) -> int | None:
         """Return the value for the texts of an object. What was computed ahead may be that of other texts."""
         texts = self._texts(state.object)
-        of_texts, value = state.info.get(self.ahead, ((), None))
+        of_texts, value = state.info.get(_ahead(self.key), ((), None))
         if of_texts != texts:
             if self._single_text(state.object) is None:
                 return compute_row(
@@ -179,7 +174,7 @@ class _Follower:
                     f"{type(state.object).__name__}.{self.key}",
                 )
             self._compute_all(mapper, [state])
-            _, value = state.info[self.ahead]
+            _, value = state.info[_ahead(self.key)]
         found: int | None = value
         return found
 
@@ -190,7 +185,7 @@ class _Follower:
         texts = [self._texts(state.object) for state in states]
         values = compute_many((text for (text,) in texts), self.sources, of_column)
         for state, of_texts, (own, others) in zip(states, texts, values, strict=True):
-            state.info[self.ahead] = of_texts, own
+            state.info[_ahead(self.key)] = of_texts, own
             if other is not None:
                 state.info[_ahead(other)] = of_texts, others
 
@@ -211,6 +206,7 @@ def _is_filled(value: Any) -> bool:
 
 
 def _ahead(key: str) -> str:
+    """Return the key, in the info of an instance, of its texts and their value, until both are written."""
     return f"simsql.ahead.{key}"
 
 

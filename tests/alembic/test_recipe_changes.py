@@ -1,20 +1,15 @@
 """A model of another recipe than the index is a difference, and no old fingerprint gets the new recipe's name."""
 
-import re
-import subprocess
-
 import pytest
 from alembic import command
 from alembic.util import CommandError
 from alembic_project import Project
-from library.texts import text_of_blocks
-from program import run
-from sqlalchemy import BigInteger, Column, Index, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, MetaData, Table, Text
 
-from simsql import DEFAULT_RECIPE, Recipe, simhash, visible_text
+from simsql import DEFAULT_RECIPE, Recipe, simhash
 from simsql.database import SearchIndex
 from simsql.database.bigint import to_bigint
-from simsql.fingerprint import KNOWN_RECIPES, Pattern
+from simsql.fingerprint import KNOWN_RECIPES
 from simsql.sqlalchemy import Fingerprint, SimhashIndex
 
 TRIGRAMS = Recipe(shingles=(3,))
@@ -89,7 +84,6 @@ def test_old_fingerprints_do_not_get_the_name_of_another_recipe(filled):
     # What the comment says, word by word.
     assert filled.execute("SELECT count(fingerprint) FROM article") == [(0,)]
     assert "# Fingerprints of other recipes or texts cannot be compared with new ones." in revision.text
-    assert "# simsql backfill article --column fingerprint\n" in revision.text
     assert SearchIndex(filled.engine, "article", "fingerprint").backfill().written == len(TEXTS)
     assert own_texts_found(filled, DEFAULT_RECIPE) == len(TEXTS)
     # And back.
@@ -98,57 +92,6 @@ def test_old_fingerprints_do_not_get_the_name_of_another_recipe(filled):
     assert [index[4] for index in filled.indexes()] == [TRIGRAMS.id]
     SearchIndex(filled.engine, "article").backfill("body text")
     assert own_texts_found(filled, TRIGRAMS) == len(TEXTS)
-
-
-@pytest.mark.parametrize(
-    ("changed", "commands"),
-    [
-        (Fingerprint(source="body", recipe=TRIGRAMS), 2),
-        (Fingerprint(source="body", extract=visible_text), 2),
-        # Only the application has the function, or the expression, which the id does not spell out.
-        (Fingerprint(source="body", extract=text_of_blocks), 1),
-        (Fingerprint(source="body", recipe=Recipe(tokens=Pattern("[a-z]+"))), 1),
-        (None, 0),
-    ],
-)
-def test_the_comment_names_the_column_or_the_application(project, changed, commands):
-    project.execute("CREATE SCHEMA app")
-    project.options = {"include_schemas": True}
-    options = {"name": "Article", "schema": "app"}
-    # Without a change of the texts, nobody has named them.
-    of = Fingerprint(source="body") if changed else Fingerprint()
-    project.metadata = models(of, **options)
-    project.migrate()
-    project.metadata = models(changed or Fingerprint(recipe=TRIGRAMS), **options)
-    text = project.migrate().text
-    assert text.count("""\n    # simsql backfill 'app."Article"' --column fingerprint\n""") == commands
-    assert text.count(" Compute them again with your application.\n") == 2 - commands
-    project.downgrade("0001")
-
-
-@pytest.mark.parametrize(("table", "column"), [("it's quoted", "a\nb\r'c"), ("-Table", "--column"), ("$x", "ü%")])
-def test_the_command_of_the_comment_runs_as_it_is(project, table, column):
-    def of(recipe: Recipe | None) -> MetaData:
-        metadata = MetaData()
-        columns = Column("id", BigInteger, primary_key=True, autoincrement=False), Column("body:2", Text)
-        made = Column(column, Fingerprint(source="body:2", recipe=recipe))
-        options = {"postgresql_partition_by": "HASH (id)"}
-        Table(table, metadata, *columns, made, Index("by_print", column), SimhashIndex(column), **options)
-        return metadata
-
-    project.metadata = of(None)
-    project.migrate()
-    project.execute(f'CREATE TABLE part PARTITION OF "{table}" FOR VALUES WITH (MODULUS 1, REMAINDER 0)')
-    project.execute(f"INSERT INTO \"{table}\" VALUES (1, 'an old text')")
-    project.metadata = of(TRIGRAMS)
-    url = project.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
-    up, down = re.findall("\n    # (simsql .*)", project.migrate().text)
-    for command_line in (up, down):
-        printed = subprocess.run(["bash", "-c", f'printf "%s\\0" {command_line}'], capture_output=True, check=True)
-        run(*printed.stdout.decode().split("\0")[1:-1], "--database", url).done()
-        ((row,),) = project.execute(f'SELECT to_jsonb(t) FROM "{table}" AS t')
-        assert row[column] is not None
-        project.downgrade("0001")
 
 
 @pytest.mark.parametrize(
