@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsql.arrays.columns import Column, read_column
+from simsql.arrays.positions import first_of_equals
 from simsql.errors import UsageError
 
 FINGERPRINT_BITS = 64
@@ -151,9 +152,7 @@ def distinct_fingerprints(fingerprints: Iterable[object] | Column) -> NDArray[np
     Raises ValueError if there are more than 32-bit positions can distinguish.
     """
     values = np.sort(fingerprint_list(fingerprints))
-    first = np.ones(values.size, dtype=bool)
-    np.not_equal(values[1:], values[:-1], out=first[1:])
-    values = values[first]
+    values = values[first_of_equals(values)]
     if values.size > DISTINCT_AT_MOST:
         raise UsageError(
             f"at most 2**32 - 1 distinct fingerprints can be compared in memory, not {values.size}: use an index"

@@ -18,13 +18,13 @@ from sqlalchemy import Connection
 
 from simsql.arrays.checks import fingerprint_column
 from simsql.arrays.columns import Fingerprints
-from simsql.arrays.positions import gather
+from simsql.arrays.positions import first_of_equals, gather
 from simsql.database.bigint import to_bigints
 from simsql.database.binds import check_connection
 from simsql.database.index_spec import agreed_extract, agreed_recipe
 from simsql.database.sketches import check_sketch_column, find_column, refuse_other_sketches
 from simsql.database.sources import Extract, text_of
-from simsql.database.transfer import copy_columns, first_of_equals, raw_connection, sqlalchemy_errors
+from simsql.database.transfer import copy_columns, raw_connection, sqlalchemy_errors
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe, simhash_items, simhash_items_with_sketches
 from simsql.hamming import Design

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Connection
 
-from simsql.arrays.positions import gather
+from simsql.arrays.positions import first_of_equals, gather
 from simsql.database.bigint import Scope
 from simsql.database.transfer import (
     copy_columns,
     fetch_fingerprints,
-    first_of_equals,
     raw_connection,
     sqlalchemy_errors,
 )

@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.arrays.positions import gather
+from simsql.arrays.positions import first_of_equals, gather
 from simsql.errors import UsageError, naming_temporary_files
 from simsql.fingerprint.hashes import I64, SHINGLE, U64
 
@@ -114,9 +114,7 @@ def distinct(hashes: U64, counts: I64) -> Features:
     """
     ends = np.cumsum(counts)
     sort_runs(hashes, ends)
-    new = np.empty(len(hashes), dtype=bool)
-    new[:1] = True
-    np.not_equal(hashes[1:], hashes[:-1], out=new[1:])
+    new = first_of_equals(hashes)
     new[(ends - counts)[counts > 0]] = True
     (first,) = np.nonzero(new)
     of_document = np.diff(np.searchsorted(first, ends), prepend=0)
@@ -200,9 +198,7 @@ def _add_up(ordered: U64, counts: I64) -> Counts:
     """Return each of these ascending hashes once, with the sum of its counts."""
     if not len(ordered):
         return Counts(ordered, counts)
-    new = np.ones(len(ordered), dtype=bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
-    first = np.flatnonzero(new)
+    first = np.flatnonzero(first_of_equals(ordered))
     return Counts(ordered[first], np.add.reduceat(counts, first))
 
 

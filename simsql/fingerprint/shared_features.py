@@ -7,6 +7,7 @@ row of bits, so that a pair costs an AND and a population count for each 64 feat
 import numpy as np
 from numpy.typing import NDArray
 
+from simsql.arrays.positions import first_of_equals
 from simsql.fingerprint.features import sort_runs
 from simsql.fingerprint.hashes import I64, U64
 
@@ -107,15 +108,14 @@ def _order(hashes: U64, ends: I64) -> tuple[I64, NDArray[np.bool_]]:
     sort_runs(keys, ends)
     place = (keys & np.uint64(low)).view(np.int64)
     keys >>= np.uint64(low.bit_length())
-    new = np.ones(len(hashes), dtype=bool)
-    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    new = first_of_equals(keys)
     new[starts] = True
     ordered = hashes[place]
     if ((ordered[1:] != ordered[:-1]) > new[1:]).any():
         # Different hashes with the same upper bits, which is rare.
         place = np.lexsort((hashes, np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))))
         ordered = hashes[place]
-        np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+        new = first_of_equals(ordered)
         new[starts] = True
     return place, new
 

@@ -20,7 +20,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.arrays.checks import FINGERPRINT_BITS, whole_number
+from simsql.arrays.checks import FINGERPRINT_BITS
 
 # Elements permuted at a time: the three arrays of a step fit the cache of a core, which is faster than passes over
 # the full array.
@@ -30,11 +30,9 @@ _STEP = 1 << 15
 def block_sizes(blocks: int, width: int = FINGERPRINT_BITS) -> tuple[int, ...]:
     """Return the sizes in bits of the contiguous blocks of a `width`-bit fingerprint, most significant first.
 
-    Sizes differ by one at most, larger blocks first: 64 bits in 6 blocks are 11, 11, 11, 11, 10, 10. Raises
-    ValueError unless 1 <= blocks <= width <= 64.
+    Sizes differ by one at most, larger blocks first: 64 bits in 6 blocks are 11, 11, 11, 11, 10, 10. `Design`
+    checks the arguments.
     """
-    width = whole_number("width", width, 1, FINGERPRINT_BITS)
-    blocks = whole_number("blocks", blocks, 1, width)
     size, larger = divmod(width, blocks)
     return (size + 1,) * larger + (size,) * (blocks - larger)
 

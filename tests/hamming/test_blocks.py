@@ -165,20 +165,6 @@ def subsets(mask):
         value = (value - 1) & mask
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "says"),
-    [
-        (lambda: block_sizes(0), ValueError, "blocks must be between 1 and 64, not 0"),
-        (lambda: block_sizes(13, 12), ValueError, "blocks must be between 1 and 12, not 13"),
-        (lambda: block_sizes(4, 65), ValueError, "width must be between 1 and 64, not 65"),
-        (lambda: block_sizes(4.0), TypeError, "blocks must be an int between 1 and 64, not 4.0"),
-    ],
-)
-def test_wrong_arguments_are_named(call, error, says):
-    with pytest.raises(error, match=says):
-        call()
-
-
 def test_permutations_keep_the_distance():
     left, right = np.random.default_rng(2).integers(0, 2**64, (2, 100), dtype=np.uint64)
     for permutation in permutations(6, 3):
