@@ -192,10 +192,10 @@ def test_a_monitor_needs_no_privileges(connection, connect, new_role, member: st
             assert all(isinstance(row[name], str) for name in metric["key_labels"])
             assert all(float(row[name] or 0) >= 0 for name in metric.get("values", []))
         found[metric["metric_name"]] = rows
-    figures, (attention,) = found["simsql_index"], found["simsql_index_attention"]
+    figures, problems = found["simsql_index"], found["simsql_problem"]
     assert [row["ready"] for row in figures] == [1, 0]
     assert all(row["bytes"] and row["vacuum_age"] for row in figures)
-    assert (attention["table_name"], attention["state"]) == ("public.print", "table renamed")
+    assert problems == [{"problem": "table renamed", "object": "public.print(fingerprint)"}]
 
 
 # Commands and Python
