@@ -13,7 +13,6 @@ from sqlalchemy import Connection, text
 
 from simsql.errors import SimsqlError, UsageError
 
-VERSION_TABLE = {"version_table": "schema_version", "version_table_schema": "simsql"}
 _QUOTE = "$simsql_script$"
 
 
@@ -120,18 +119,6 @@ class History:
 def own_history() -> History:
     """Return the history of the schema that this version of simsql installs."""
     return History(find_folder("migrations"), find_folder("sql"))
-
-
-def refuse_alembic() -> None:
-    """Raise alembic.util.CommandError, in place of the `upgrade` function of every revision.
-
-    `alembic upgrade` would run only the revisions, but an upgrade of simsql also locks and updates all indexes.
-    """
-    from alembic.util import CommandError  # noqa: PLC0415 - only Alembic's commands get here
-
-    raise CommandError(
-        "upgrade simsql's schema with `simsql install` or `op.install_simsql()`, not with `alembic upgrade`"
-    )
 
 
 def find_folder(name: str) -> Path:
