@@ -13,6 +13,7 @@ from simsql.fingerprint.hashes import HashKind
 TokenKind = Literal["words", "characters", "trigrams", "jieba", "phash"]
 Step = Literal["nfkc", "casefold", "lower", "marks"]
 WeightKind = Literal["set", "log", "tf"]
+ShortKind = Literal["none", "exact"]
 WordNumber = Literal[0, 1, 2, 3]
 
 # The last part of every id: the revision of the definitions that the fields do not name, such as normalisation,
@@ -29,7 +30,7 @@ _ID = re.compile(
     rf"(?:-(?P<hash>{'|'.join(get_args(HashKind))}))?"
     r"(?:-tie(?P<tie>1))?"
     r"(?:-class(?P<classes>(?:\.[a-z0-9_]+\.[0-9]+)+))?"
-    r"(?:-min\.(?P<least>[0-9]+))?"
+    r"(?:-min\.(?P<least>[0-9]+)(?:\.(?P<short>exact))?)?"
     r"(?:-word\.(?P<word>[0-9]))?"
     r"-(?P<revision>[12])"
 )
@@ -133,7 +134,10 @@ class Recipe:
         Classes of text and the factors of their weights, such as ("title", 3), for `simhash_parts` and
         `simhash_html`.
     min_features
-        The number of distinct features that a text needs. A text with fewer has no fingerprint.
+        The number of distinct features that a text needs for a meaningful fingerprint.
+    short
+        The fingerprint of a text with fewer features: "none" for no fingerprint, or "exact" for a hash of all its
+        features, so that it only matches texts with the same features.
     word
         Which word of a wide fingerprint this is, 0 to 3: each word hashes the same features independently.
     revision
@@ -152,6 +156,7 @@ class Recipe:
     idf: IdfTable | None = None
     class_weights: tuple[tuple[str, int], ...] = ()
     min_features: int = 1
+    short: ShortKind = "none"
     word: WordNumber = 0
     revision: Revision = 1
 
@@ -163,6 +168,7 @@ class Recipe:
             )
         _check_choice("weight", self.weight, get_args(WeightKind))
         _check_choice("hash", self.hash, get_args(HashKind))
+        _check_choice("short", self.short, get_args(ShortKind))
         _check_choice("tie", self.tie, (0, 1))
         _check_choice("word", self.word, get_args(WordNumber))
         _check_choice("revision", self.revision, get_args(Revision))
@@ -180,6 +186,8 @@ class Recipe:
             raise UsageError(f"min_features must be an int of at least 1, not {self.min_features!r}")
         if self.of_pictures and self.id != "phash1-set-1":
             raise UsageError(f"the recipe of pictures is phash, which takes no options, not {self.id}")
+        if self.short == "exact" and self.min_features == 1:
+            raise UsageError("short='exact' needs min_features of at least 2")
 
     @property
     def id(self) -> str:
@@ -195,7 +203,7 @@ class Recipe:
         if self.class_weights:
             parts.append("class" + "".join(f".{name}.{weight}" for name, weight in self.class_weights))
         if self.min_features > 1:
-            parts.append(f"min.{self.min_features}")
+            parts.append(f"min.{self.min_features}" + (".exact" if self.short == "exact" else ""))
         if self.word:
             parts.append(f"word.{self.word}")
         if self.idf is not None:
@@ -215,7 +223,9 @@ class Recipe:
     @property
     def features_id(self) -> str:
         """The id of the recipe with the same features and hashes, all with the weight 1."""
-        alike = replace(self, weight="set", tie=0, idf=None, class_weights=(), min_features=1, word=0)
+        alike = replace(
+            self, weight="set", tie=0, idf=None, class_weights=(), min_features=1, short="none", word=0
+        )
         return alike.id
 
     @staticmethod
@@ -251,6 +261,7 @@ class Recipe:
             "tie": int(found["tie"] or 0),
             "class_weights": tuple(zip(classes[0::2], map(int, classes[1::2]), strict=True)),
             "min_features": int(found["least"] or 1),
+            "short": found["short"] or "none",
             "word": int(found["word"] or 0),
             "revision": int(found["revision"]),
         }

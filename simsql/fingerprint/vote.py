@@ -162,9 +162,13 @@ def fingerprints_of(
     short = ~empty & ((features.documents if different is None else different) < recipe.min_features)
     values = np.zeros(len(empty), dtype=np.uint64)
     if not empty.all():
+        starts = (np.cumsum(features.documents) - features.documents)[~empty]
         votes = _hash_for_word(features.hashes, recipe)
         values[~empty] = majorities(votes, weights, features.documents[~empty], recipe.tie)
-    return values, empty | short
+        if short.any():
+            exact = mix(np.add.reduceat(_hash_counted(votes, features.occurrences), starts))
+            values[short] = exact[short[~empty]]
+    return values, (empty if recipe.short == "exact" else empty | short)
 
 
 def join_outcomes(outcomes: Iterable[tuple[NDArray[Any], ...]]) -> Fingerprints:
@@ -181,6 +185,7 @@ class Tally:
         self._recipe = recipe
         self._ones = np.zeros((1, 64), dtype=np.int64)
         self._total = 0
+        self._exact = np.zeros(1, dtype=np.uint64)
         self._different = np.zeros(0, dtype=np.uint64)
 
     def add(self, hashes: U64, occurrences: I64, constant: int = 1) -> I64:
@@ -191,6 +196,8 @@ class Tally:
         votes = _hash_for_word(hashes, self._recipe)
         self._ones += weigh_ones(votes, weights, np.array([len(hashes)]))
         self._total += int(weights.sum())
+        if self._recipe.short == "exact":
+            self._exact += np.add.reduce(_hash_counted(votes, occurrences), keepdims=True)
         # The recipe does not need to distinguish more of them.
         if len(self._different) < self._recipe.min_features:
             self._different = np.union1d(self._different, hashes[: self._recipe.min_features])
@@ -204,17 +211,21 @@ class Tally:
 
     def outcome(self) -> Outcome:
         """Return the fingerprint of the document and its mask, each in an array."""
-        if not self._total or self._is_short():
-            return np.zeros(1, dtype=np.uint64), np.array([True])
-        return decide(self._ones, np.array([self._total]), self._recipe.tie), np.array([False])
+        empty = np.array([self._total == 0])
+        if empty[0]:
+            return np.zeros(1, dtype=np.uint64), empty
+        if self._is_short():
+            return mix(self._exact), np.array([self._recipe.short != "exact"])
+        return decide(self._ones, np.array([self._total]), self._recipe.tie), empty
 
     def margins(self, norm: float) -> NDArray[np.float64]:
         """Return by how much each bit won the vote, divided by the norm of the weights of all features.
 
-        The shape is (64,), from the least significant bit.
+        The shape is (64,), from the least significant bit. They are huge for a fingerprint without a vote, which
+        only the same text has.
         """
-        if not self._total:
-            return np.zeros(64)
+        if not self._total or self._is_short():
+            return np.full(64, 1e9)
         ones = self._ones.reshape(8, 8).T.reshape(64)  # in the order of the bits: see _sum_digits
         margins: NDArray[np.float64] = np.abs(2 * ones - self._total) / norm
         return margins
@@ -241,6 +252,11 @@ def _weigh(hashes: U64, occurrences: I64, recipe: Recipe) -> I64:
 def _hash_for_word(hashes: U64, recipe: Recipe) -> U64:
     """Return the hashes with which features vote. Each word of a wide fingerprint has its own."""
     return mix(hashes + np.uint64(recipe.word * int(GOLDEN) % 2**64)) if recipe.word else hashes
+
+
+def _hash_counted(hashes: U64, occurrences: I64) -> U64:
+    """Return hashes of features with their counts, whose sum identifies all of them in any order."""
+    return mix(hashes ^ mix(occurrences.view(np.uint64)))
 
 
 def simhash_features(

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import polars
@@ -98,10 +99,14 @@ def test_one_part_is_a_text(weight):
 def test_parts_need_different_features():
     """What a title and a heading share are not two features."""
     recipe = Recipe(shingles=(1,), min_features=3)
+    exact = replace(recipe, short="exact")
     for parts in ([("a b", 1), ("b a", 2)], [("a b", 1), ("a", 1), ("b", 1)]):
         assert simhash_parts(parts, recipe) is None
-        enough = [*parts, ("c", 1)]
-        assert simhash_parts(enough, recipe) == simhash_parts(enough, Recipe(shingles=(1,)))
+        assert simhash_parts(parts, exact) == simhash_parts(parts[::-1], exact) != simhash_parts(parts)
+        for recipe_of_three in (recipe, exact):
+            assert simhash_parts([*parts, ("c", 1)], recipe_of_three) == simhash_parts(
+                [*parts, ("c", 1)], Recipe(shingles=(1,))
+            )
 
 
 def test_parts_that_cannot_be_are_refused():

@@ -106,3 +106,12 @@ def test_pairs_may_be_lists_as_in_json():
 def test_wrong_features_are_named(features, error, message):
     with pytest.raises(error, match=message):
         simhash_features(features)
+
+
+def test_few_texts_and_features_are_told_apart_exactly():
+    recipe = Recipe(min_features=100, short="exact")
+    found = {simhash(text, recipe) for text in ("one two", "one three")}
+    found |= {simhash_features(features, recipe) for features in (["x"], ["y"], ["x", "x"])}
+    assert len(found) == 5
+    # As stored in databases.
+    assert simhash("one two two", recipe) == 14186409347711753705

@@ -86,7 +86,11 @@ RECIPES = st.builds(
     hash=st.sampled_from(["splitmix"] * 3 + HASHES),
     tie=st.integers(0, 1),
     idf=st.sampled_from([None, None, TABLE]),
-).flatmap(lambda recipe: st.sampled_from([recipe, replace(recipe, min_features=4)]))
+).flatmap(
+    lambda recipe: st.sampled_from(
+        [recipe, replace(recipe, min_features=4), replace(recipe, min_features=4, short="exact")]
+    )
+)
 PIECES = st.tuples(st.integers(1, 12), st.integers(1, 5), st.integers(1, 9))
 
 

@@ -63,9 +63,15 @@ def test_a_long_text_has_the_margins_of_its_features():
     assert margins.max() < 10
 
 
+def test_a_fingerprint_without_a_vote_never_flips():
+    recipe = Recipe(min_features=100, short="exact")
+    fingerprint, probabilities = flips_of_parts([("a few words", 1)], recipe, 0.6)
+    assert fingerprint == simhash("a few words", recipe)
+    assert probabilities.max() == 0
+
+
 def test_a_text_without_features_has_no_fingerprint():
     assert flips_of_parts([("...", 1)], DEFAULT_RECIPE, 0.6).fingerprint is None
-    assert flips_of_parts([("a few words", 1)], Recipe(min_features=100), 0.6).fingerprint is None
 
 
 def test_bits_flip_as_often_as_expected():

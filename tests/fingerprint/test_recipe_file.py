@@ -38,6 +38,7 @@ BY_FIELD = {
         lambda found: tuple(sorted(found.items()))
     ),
     "min_features": st.integers(2, 10**6),
+    "short": st.sampled_from(["none", "exact"]),
     "word": st.sampled_from([0, 1, 3]),
     "revision": st.sampled_from([1, 2]),
 }

@@ -40,7 +40,9 @@ def test_long_and_short_texts_have_words():
     tokens = [str(number % 5_000) for number in range(300_000)]
     recipe = Recipe(shingles=(1,), word=1)
     assert simhash(" ".join(tokens), recipe) == simhash_features(tokens, recipe)
-    assert simhash(TEXT, Recipe(min_features=100), words=4) is None
+    exact = Recipe(min_features=100, short="exact")
+    assert len(set(simhash(TEXT, exact, words=4))) == 4
+    assert simhash(TEXT, replace(exact, short="none"), words=4) is None
 
 
 def test_a_file_of_a_recipe_names_the_word(tmp_path):

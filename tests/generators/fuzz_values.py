@@ -68,7 +68,7 @@ _PARTS = [
     "words", "characters", "jieba", "phash", "1", "2", "12", "123", "9", "0", "99", "log", "set", "tf",
     "norm.none", "norm.nfkc", "norm.casefold+marks", "norm.lower", "fnv1", "fnv1a", "fnv1utf16", "md5",
     "md5low", "xxh3", "tie1", "tie0", "class.title.3", "class.a.0", "class..1",
-    "class.a.1.b.2", "min.2", "min.0", "min.99999999999999999999", "word.1", "word.4",
+    "class.a.1.b.2", "min.2", "min.2.exact", "min.0", "min.99999999999999999999", "word.1", "word.4",
     "idf.00000000",
 ]
 # fmt: on
@@ -80,7 +80,7 @@ def _try_recipe(random: Random) -> bool:
         DEFAULT_RECIPE.id,
         "phash",
         "characters3-set-1",
-        "words1-tf-class.a.2-min.2-word.1-1",
+        "words1-tf-class.a.2-min.2.exact-word.1-1",
     ]
     if random.random() < 0.5:
         name = "".join(
@@ -137,7 +137,7 @@ def _try_recipe_file(folder: Path, random: Random) -> bool:
     if random.random() < 0.4:
         found = json.loads(data)
         for _ in range(random.choice((1, 2))):
-            name = random.choice([*found, "shingles", "tokens", "weight", "class_weights", "idf", "word"])
+            name = random.choice([*found, "shingles", "tokens", "weight", "class_weights", "idf", "word", "short"])
             found[name] = random.choice(_JSON)
         if random.random() < 0.8:
             found.pop("id", None)
