@@ -44,6 +44,7 @@ _OWN = [
 _FOR_TEXTS = {name: recipe for name, recipe in KNOWN_RECIPES.items() if name != "pg_trgm"}
 RECIPES = {recipe.id: recipe for recipe in _OWN} | _FOR_TEXTS
 # Of the antecedents that the paper on SpotSigs recommends.
+_STOP_WORDS = frozenset({"a", "an", "be", "do", "have", "is", "the", "to", "was"})
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,9 @@ def recipes_for(labelled: Labelled) -> dict[str, Recipe]:
     recipes = RECIPES.copy()
     for recipe in (DEFAULT_RECIPE, Recipe(shingles=(1,))):
         recipes[f"{recipe.id}, idf of these texts"] = replace(recipe, idf=count_documents(labelled.texts, recipe))
+    if labelled.language == "English":
+        recipe = Recipe(shingles=(3,), weight="set", stop_words=_STOP_WORDS)
+        recipes["words3-set-1, with a stop word"] = recipe
     return recipes
 
 

@@ -161,7 +161,7 @@ class SearchIndex:
     scope
         A value for each scope column, if the index has a scope. Searches find only rows with these values.
     recipe
-        The recipe of the index, if its id is not enough, as with a table or a function.
+        The recipe of the index, if its id is not enough, as with a word list or table.
     extract
         The function that makes texts of the sources, if the index has one, as in `Fingerprint` and `SimhashField`.
         `backfill`, `verify_texts` and what compares texts call it with the value of each source as JSON has it.

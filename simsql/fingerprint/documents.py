@@ -290,7 +290,7 @@ def count_documents(
             yield hashes
 
     hashes, counts = count_features(features(), at_least)
-    return IdfTable.of_frequencies(hashes, counts, documents, recipe.features_id)
+    return IdfTable.of_frequencies(hashes, counts, documents, at_least, recipe.features_id)
 
 
 def _distinct_features(texts: list[str], recipe: Recipe) -> tuple[U64, I64]:

@@ -11,7 +11,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain, islice
 from typing import Generic, TypeVar
 
@@ -100,7 +100,8 @@ def extract_features(texts: Sequence[str], recipe: Recipe) -> Features:
 
 def features_of_tokens(tokens: TokenLists, recipe: Recipe) -> Features:
     """Return the distinct features of documents with these tokens, whose order may change."""
-    features = distinct(*shingle(*tokens, recipe.shingles))
+    marked = _find_stop_words(tokens.hashes, recipe) if recipe.stop_words else None
+    features = distinct(*shingle(*tokens, recipe.shingles, marked))
     return features._replace(hashes=mix(features.hashes))
 
 
@@ -154,7 +155,20 @@ def _shingle_some(tokens: U64, recipe: Recipe) -> U64:
 
 
 def _shingle(tokens: U64, recipe: Recipe) -> U64:
-    return shingle(tokens, np.array([len(tokens)]), recipe.shingles)[0]
+    marked = _find_stop_words(tokens, recipe) if recipe.stop_words else None
+    return shingle(tokens, np.array([len(tokens)]), recipe.shingles, marked)[0]
+
+
+def _find_stop_words(tokens: U64, recipe: Recipe) -> NDArray[np.bool_]:
+    hashes = _hash_stop_words(recipe.stop_words, recipe.steps)
+    place = np.minimum(np.searchsorted(hashes, tokens), len(hashes) - 1)
+    found: NDArray[np.bool_] = hashes[place] == tokens
+    return found
+
+
+@lru_cache(maxsize=16)
+def _hash_stop_words(words: frozenset[str], steps: tuple[str, ...]) -> U64:
+    return np.sort(hash_as_tokens([normalise_by(word, steps) for word in sorted(words)]))
 
 
 def extract_spelled(texts: Sequence[str], recipe: Recipe) -> Features:
@@ -307,6 +321,7 @@ def _load_jieba() -> Callable[[str], list[str]]:
 
 def _spell_shingles(window: Window[list[str]], recipe: Recipe) -> list[str]:
     """Return the spellings of all features that begin with these tokens, with repetitions."""
+    stop_words = _spell_stop_words(recipe.stop_words, recipe.steps)
     characters = recipe.tokens == "characters" or (isinstance(recipe.tokens, Pattern) and recipe.tokens.characters)
     join = ("" if characters else " ").join
     tokens = window.tokens
@@ -316,10 +331,19 @@ def _spell_shingles(window: Window[list[str]], recipe: Recipe) -> list[str]:
             break
         following = tokens + window.following[: length - 1]
         runs = zip(*(following[start:] for start in range(length)), strict=False)
-        spellings.extend(map(join, runs))
-    if window.is_all and 0 < len(tokens) < recipe.shingles[0]:
+        if stop_words:
+            spellings.extend(join(run) for run in runs if not stop_words.isdisjoint(run))
+        else:
+            spellings.extend(map(join, runs))
+    short = window.is_all and 0 < len(tokens) < recipe.shingles[0]
+    if short and not (stop_words and stop_words.isdisjoint(tokens)):
         spellings.append(join(tokens))
     return spellings
+
+
+@lru_cache(maxsize=16)
+def _spell_stop_words(words: frozenset[str], steps: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(normalise_by(word, steps) for word in words)
 
 
 def _hash_spellings(documents: list[list[str]], recipe: Recipe) -> U64:

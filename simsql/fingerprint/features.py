@@ -39,6 +39,8 @@ _STEPS = 4
 # which stay below 2**53, no sum reaches the 2**62 of a vote. It also makes the bytes that are digested unique.
 _AT_MOST = 256
 
+Bools = NDArray[np.bool_]
+
 
 class Features(NamedTuple):
     """The distinct features of a batch, document after document."""
@@ -49,13 +51,14 @@ class Features(NamedTuple):
     """The number of distinct features of each document."""
 
 
-def shingle(tokens: U64, documents: I64, lengths: tuple[int, ...]) -> tuple[U64, I64]:
+def shingle(tokens: U64, documents: I64, lengths: tuple[int, ...], marked: Bools | None = None) -> tuple[U64, I64]:
     """Return the hashes of all shingles of these lengths, and how many each document has.
 
     `tokens` are the hashes of the tokens, document after document; `documents` says how many each has. A
-    document with tokens, but fewer than the shortest length, has one shingle: all of them.
+    document with tokens, but fewer than the shortest length, has one shingle: all of them. With `marked`,
+    only shingles with a marked token count.
     """
-    if lengths == (1,):
+    if lengths == (1,) and marked is None:
         return tokens, documents
     ends = np.cumsum(documents)
     starts = ends - documents
@@ -63,27 +66,38 @@ def shingle(tokens: U64, documents: I64, lengths: tuple[int, ...]) -> tuple[U64,
     shingles = np.empty((len(tokens), len(lengths)), dtype=np.uint64) if len(lengths) > 1 else running[:, None]
     valid = np.ones(shingles.shape, dtype=bool)
 
+    touched = np.ones(len(tokens), dtype=bool) if marked is None else marked.copy()
     reached = 1
     whole = np.zeros(len(documents), dtype=np.uint64)
+    whole_touched = np.zeros(len(documents), dtype=bool)
     for column, length in enumerate(lengths):
         while reached < length:
             if column == 0:
                 short = documents == reached
                 whole[short] = running[starts[short]]
+                whole_touched[short] = touched[starts[short]]
             following = tokens[reached:]
             running *= SHINGLE
             running[: len(following)] += following
+            if marked is not None:
+                touched[: len(following)] |= marked[reached:]
             reached += 1
         shingles[:, column] = running
         for back in range(1, length):
             place = ends - back
             valid[place[place >= starts], column] = False
+        if marked is not None:
+            valid[:, column] &= touched
 
     short = (documents > 0) & (documents < lengths[0])
     shingles[starts[short], 0] = whole[short]
-    valid[starts[short], 0] = True
+    valid[starts[short], 0] = whole_touched[short]
+    found = shingles[valid]
+    if marked is not None:
+        before = np.concatenate([[0], np.cumsum(np.count_nonzero(valid, axis=1))])
+        return found, before[ends] - before[starts]
     counts = sum(np.maximum(documents - (length - 1), 0) for length in lengths)
-    return shingles[valid], np.where(short, 1, counts)
+    return found, np.where(short, 1, counts)
 
 
 def padded_trigrams(tokens: U64, counts: I64) -> tuple[U64, I64]:
@@ -285,14 +299,19 @@ class IdfTable:
         self._hashes, self._weights, self.other, self.features = hashes, weights, other, features
 
     @classmethod
-    def of_frequencies(cls, hashes: U64, frequencies: I64, documents: int, features: str = "") -> "IdfTable":
+    def of_frequencies(
+        cls, hashes: U64, frequencies: I64, documents: int, at_least: int = 2, features: str = ""
+    ) -> "IdfTable":
         """Return the table of features with these document frequencies among `documents` documents.
 
         `hashes` are a uint64 array, distinct and ascending, and `frequencies` integers, one for each hash.
+        Features of fewer than `at_least` documents are omitted, which saves most of the table's size, and weigh as
+        if no document had them.
         """
-        weights = np.rint(_STEPS * np.log2((documents + 1) / (frequencies + 1)))
+        kept = frequencies >= at_least
+        weights = np.rint(_STEPS * np.log2((documents + 1) / (frequencies[kept] + 1)))
         other = max(1, round(_STEPS * float(np.log2(documents + 1))))
-        return cls(hashes, np.maximum(1, weights).astype(np.int32), other, features)
+        return cls(hashes[kept], np.maximum(1, weights).astype(np.int32), other, features)
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> "IdfTable":

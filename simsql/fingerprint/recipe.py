@@ -67,7 +67,7 @@ class Pattern:
     def id(self) -> str:
         """The part of a recipe's id that identifies the expression."""
         kind = "letters" if self.characters else "pattern"
-        return f"{kind}.{_digest(self.expression)}."
+        return f"{kind}.{_digest([self.expression])}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,9 @@ class Recipe:
         big-endian, and "xxh3" (the `xxh3` extra).
     tie
         The value of a bit, 0 or 1, if the features with this bit weigh as much as those without it.
+    stop_words
+        Use only shingles that contain at least one of these words, which are rare in advertisements and menus
+        (Theobald, Siddharth, Paepcke: "SpotSigs", SIGIR 2008). If empty, use all shingles.
     idf
         Weights of features by their rarity, which multiply the other weights: see IdfTable.
     class_weights
@@ -153,6 +156,7 @@ class Recipe:
     normalise: tuple[Step, ...] = _NORMAL
     hash: HashKind = "splitmix"
     tie: Literal[0, 1] = 0
+    stop_words: frozenset[str] = frozenset()
     idf: IdfTable | None = None
     class_weights: tuple[tuple[str, int], ...] = ()
     min_features: int = 1
@@ -175,6 +179,10 @@ class Recipe:
         _check_shingles(self.shingles)
         _check_steps(self.normalise)
         _check_classes(self.class_weights)
+        if not isinstance(self.stop_words, frozenset) or not all(
+            isinstance(word, str) for word in self.stop_words
+        ):
+            raise UsageError(f"stop_words must be a frozenset of str, not {self.stop_words!r}")
         if self.idf is not None and not isinstance(self.idf, IdfTable):
             raise UsageError(f"idf must be an IdfTable, as count_documents returns, not {self.idf!r}")
         if self.idf is not None and self.idf.features not in ("", self.features_id):
@@ -206,6 +214,8 @@ class Recipe:
             parts.append(f"min.{self.min_features}" + (".exact" if self.short == "exact" else ""))
         if self.word:
             parts.append(f"word.{self.word}")
+        if self.stop_words:
+            parts.append(f"stop.{_digest(sorted(self.stop_words))}")
         if self.idf is not None:
             parts.append(f"idf.{self.idf.digest}")
         return "-".join([*parts, str(self.revision)])
@@ -233,7 +243,7 @@ class Recipe:
         """Return the recipe with this id, or with this name in KNOWN_RECIPES.
 
         Raises ValueError for a string that is not an id in this version, and for an id that does not spell out
-        the recipe: one with a table, an expression or a function.
+        the recipe: one with a list of words, a table, an expression or a function.
         """
         for name, recipe in [*KNOWN_RECIPES.items(), ("phash", _PHASH)]:
             if id in (name, recipe.id):
@@ -331,10 +341,13 @@ def _check_classes(classes: tuple[tuple[str, int], ...]) -> None:
             )
 
 
-def _digest(text: str) -> str:
-    """Return eight hexadecimal digits that identify a text."""
-    encoded = text.encode("utf-8", "surrogatepass")
-    return sha256(len(encoded).to_bytes(8, "big") + encoded).hexdigest()[:8]
+def _digest(parts: Sequence[str]) -> str:
+    """Return eight hexadecimal digits that identify these texts."""
+    summary = sha256()
+    for part in parts:
+        encoded = part.encode("utf-8", "surrogatepass")
+        summary.update(len(encoded).to_bytes(8, "big") + encoded)
+    return summary.hexdigest()[:8]
 
 
 DEFAULT_RECIPE = Recipe()

@@ -3,6 +3,7 @@
     {
       "tokens": {"pattern": "[a-z]+", "characters": false},
       "shingles": [3],
+      "stop_words": ["a", "is", "the"],
       "idf": "news.npz",
       "class_weights": {"title": 3}
     }
@@ -77,6 +78,8 @@ def _encode(name: str, value: Any, path: Path) -> Any:
         table = path.with_suffix(".npz")
         value.write(table)
         return table.name
+    if name == "stop_words":
+        return sorted(value)
     return dict(value) if name == "class_weights" else value
 
 
@@ -111,10 +114,11 @@ def _decode_field(name: str, value: Any, path: Path) -> Any:
         if not isinstance(value, dict):
             raise UsageError(f'class_weights must be an object such as {{"title": 3}}, not {value!r}')
         return tuple(sorted(value.items()))
-    if isinstance(getattr(DEFAULT_RECIPE, name), tuple):
-        if not isinstance(value, list):
+    default = getattr(DEFAULT_RECIPE, name)
+    if isinstance(default, tuple | frozenset):
+        if not isinstance(value, list) or any(isinstance(item, list | dict) for item in value):
             raise UsageError(f"{name} must be a list of names or numbers, not {value!r}")
-        return tuple(value)
+        return type(default)(value)
     return value
 
 

@@ -85,6 +85,7 @@ RECIPES = st.builds(
     normalise=st.sampled_from([DEFAULT_RECIPE.normalise, *STEPS]),
     hash=st.sampled_from(["splitmix"] * 3 + HASHES),
     tie=st.integers(0, 1),
+    stop_words=st.sampled_from([frozenset(), frozenset({"a", "\u4e2d\u6587"}), frozenset({"\u00c9", "ab", "xx"})]),
     idf=st.sampled_from([None, None, TABLE]),
 ).flatmap(
     lambda recipe: st.sampled_from(

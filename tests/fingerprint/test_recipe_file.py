@@ -33,6 +33,7 @@ BY_FIELD = {
     "normalise": st.sets(st.sampled_from(STEPS)).map(lambda steps: tuple(sorted(steps, key=STEPS.index))),
     "hash": st.sampled_from(["splitmix", "fnv1a", "md5"]),
     "tie": st.sampled_from([0, 1]),
+    "stop_words": st.frozensets(st.text()),
     "idf": st.sampled_from([None, TABLE, IdfTable(np.zeros(0, np.uint64), np.zeros(0, np.int32), 1)]),
     "class_weights": st.dictionaries(NAMES, st.integers(1, 1_000_000)).map(
         lambda found: tuple(sorted(found.items()))
@@ -75,13 +76,14 @@ def test_a_person_writes_what_differs(tmp_path):
     recipe = read_recipe(
         written(
             tmp_path,
-            '\ufeff{"tokens": {"pattern": "[a-z]+"}, "shingles": [3],'
+            '\ufeff{"tokens": {"pattern": "[a-z]+"}, "shingles": [3], "stop_words": ["the", "的", "the"],'
             ' "idf": "tables/news.npz", "class_weights": {"title": 3, "heading": 2}}',
         )
     )
     assert recipe == Recipe(
         tokens=Pattern("[a-z]+"),
         shingles=(3,),
+        stop_words=frozenset({"the", "的"}),
         idf=TABLE,
         class_weights=(("heading", 2), ("title", 3)),
     )
@@ -89,15 +91,15 @@ def test_a_person_writes_what_differs(tmp_path):
 
 def test_a_person_can_read_it(tmp_path):
     path = tmp_path / "a.recipe"
-    recipe = Recipe(tokens=Pattern("的|a\ud800"), class_weights=(("title", 3),), idf=TABLE)
+    recipe = Recipe(stop_words=frozenset({"的", "a\ud800"}), class_weights=(("title", 3),), idf=TABLE)
     write_recipe(recipe, path)
     assert path.read_text(encoding="utf-8").splitlines() == [
         "{",
         f'  "id": "{recipe.id}",',
-        '  "tokens": {',
-        '    "pattern": "的|a\\ud800",',
-        '    "characters": false',
-        "  },",
+        '  "stop_words": [',
+        '    "a\\ud800",',
+        '    "的"',
+        "  ],",
         '  "idf": "a.npz",',
         '  "class_weights": {',
         '    "title": 3',
@@ -128,6 +130,9 @@ def test_a_person_can_read_it(tmp_path):
         ('{"tokens": {"pattern": "a{99999999999}"}}', "is not a regular expression"),
         ('{"tie": 1.0}', "tie must be one of 0, 1, not 1.0"),
         ('{"shingles": 3}', "shingles must be a list of names or numbers, not 3"),
+        ('{"stop_words": "the"}', "stop_words must be a list of names or numbers, not 'the'"),
+        ('{"stop_words": [["the"]]}', "stop_words must be a list of names"),
+        ('{"stop_words": [1]}', "stop_words must be a frozenset of str"),
         ('{"class_weights": [["title", 3]]}', "class_weights must be an object such as"),
         (
             '{"class_weights": {"title": 0}}',

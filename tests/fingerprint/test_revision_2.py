@@ -53,6 +53,7 @@ RECIPES = [
     Recipe(hash="fnv1a", revision=2),
     Recipe(normalise=("nfkc", "lower"), revision=2),
     Recipe(Pattern(r"\w+"), revision=2),
+    Recipe(stop_words=frozenset({"șI", "می", "to"}), revision=2),
 ]
 # Every folded letter, what it becomes, and what composes or stands beside it.
 LETTERS = (
@@ -75,11 +76,11 @@ def test_ids():
     with pytest.raises(ValueError, match="phash, which takes no options"):
         Recipe("phash", (1,), "set", revision=2)
     with pytest.raises(ValueError, match="parts that its id does not spell out"):
-        Recipe.from_id(Recipe(Pattern("a"), revision=2).id)
+        Recipe.from_id(Recipe(stop_words=frozenset({"a"}), revision=2).id)
 
 
 def test_an_idf_table_is_that_of_its_revision():
-    table = IdfTable.of_frequencies(np.array([1], np.uint64), np.array([3]), 3, DEFAULT_RECIPE.features_id)
+    table = IdfTable.of_frequencies(np.array([1], np.uint64), np.array([3]), 3, 2, DEFAULT_RECIPE.features_id)
     with pytest.raises(ValueError, match="counted with the features of words12-set-1"):
         Recipe(idf=table, revision=2)
 
@@ -120,8 +121,9 @@ def test_what_differs_in_revision_1_still_does():
 @given(TEXTS, st.sampled_from(RECIPES))
 def test_it_is_revision_1_of_the_folded_normal_form(text, recipe):
     """The definition: after the steps of `normalise`, each letter becomes the one that the table names."""
+    words = frozenset(by_hand.folded(word, recipe.normalise) for word in recipe.stop_words)
     marks = tuple(step for step in recipe.normalise if step == "marks")
-    as_1 = replace(recipe, normalise=marks, revision=1)
+    as_1 = replace(recipe, normalise=marks, stop_words=words, revision=1)
     assert simhash(text, recipe) == simhash(by_hand.folded(text, recipe.normalise), as_1)
 
 
@@ -132,6 +134,14 @@ def test_batches_and_sketches(texts):
     assert sketch_many(texts, revision=2).tolist() == [sketch(text, revision=2) for text in texts] == plain
     found = list(simhash_items_with_tokens(enumerate(texts), FOLDING_RECIPE))
     assert [value or None for *_, minima in found for value in minima.sketches.tolist()] == plain
+
+
+@pytest.mark.parametrize("kind", ["splitmix", "fnv1a"])
+def test_stop_words_fold(kind):
+    recipe = Recipe(stop_words=frozenset({"\u0645\u06cc"}), hash=kind, revision=2)
+    found = simhash("\u0645\u064a \u0631\u0648\u062f", recipe)
+    assert found is not None
+    assert found == simhash("\u0645\u06cc \u0631\u0648\u062f", recipe)
 
 
 def test_the_table_is_idempotent_and_keeps_letters_letters():

@@ -28,6 +28,7 @@ RECIPES = st.builds(
     normalise=st.sampled_from(STEPS),
     hash=st.sampled_from(["splitmix", *HASHES]),
     tie=st.integers(0, 1),
+    stop_words=st.sampled_from([frozenset(), frozenset({"a"}), frozenset({"É", "b", "x"})]),
 )
 
 
@@ -89,6 +90,15 @@ def test_a_short_text_is_one_feature():
     recipe = Recipe(shingles=(3, 4), hash="fnv1a")
     assert simhash("one two", recipe) == by_hand.spelling_hash("one two", "fnv1a")
     assert simhash("", recipe) is None
+    assert simhash("one two", Recipe(shingles=(3,), hash="fnv1a", stop_words=frozenset({"the"}))) is None
+
+
+def test_stop_words_choose_shingles_and_are_normalised():
+    recipe = Recipe(shingles=(2,), hash="md5", stop_words=frozenset({"The"}))
+    assert simhash("menu home near the river", recipe) == by_hand.vote(
+        {("near", "the"): 1, ("the", "river"): 1}, recipe
+    )
+    assert simhash("menu home contact", recipe) is None
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ _PARTS = [
     "norm.none", "norm.nfkc", "norm.casefold+marks", "norm.lower", "fnv1", "fnv1a", "fnv1utf16", "md5",
     "md5low", "xxh3", "tie1", "tie0", "class.title.3", "class.a.0", "class..1",
     "class.a.1.b.2", "min.2", "min.2.exact", "min.0", "min.99999999999999999999", "word.1", "word.4",
-    "idf.00000000",
+    "stop.00000000", "idf.00000000",
 ]
 # fmt: on
 
@@ -125,6 +125,7 @@ def _make_recipe(random: Random) -> Recipe:
         weight=random.choice(("set", "log", "tf")),
         normalise=random.choice((("nfkc", "casefold", "marks"), (), ("lower",))),
         hash=random.choice(("splitmix", "fnv1a", "md5")),
+        stop_words=frozenset(random.choice(((), ("a", "the"), ("é", "\ud800")))),
         class_weights=random.choice(((), (("body", 1), ("title", 3)))),
         min_features=random.choice((1, 3)),
     )
@@ -137,7 +138,9 @@ def _try_recipe_file(folder: Path, random: Random) -> bool:
     if random.random() < 0.4:
         found = json.loads(data)
         for _ in range(random.choice((1, 2))):
-            name = random.choice([*found, "shingles", "tokens", "weight", "class_weights", "idf", "word", "short"])
+            name = random.choice(
+                [*found, "shingles", "tokens", "weight", "stop_words", "class_weights", "idf", "word", "short"]
+            )
             found[name] = random.choice(_JSON)
         if random.random() < 0.8:
             found.pop("id", None)

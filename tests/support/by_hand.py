@@ -92,7 +92,8 @@ def features(found: Sequence[str], recipe: Recipe) -> list[tuple[str, ...]]:
                 runs.append(tuple(found[start : start + length]))
     if 0 < count < min(recipe.shingles):
         runs.append(tuple(found))
-    return runs
+    stop_words = {normalise(word, recipe) for word in recipe.stop_words}
+    return [run for run in runs if not stop_words or stop_words & set(run)]
 
 
 def weigh(count: int, kind: str) -> int:
