@@ -60,9 +60,9 @@ class Window(Generic[Some]):
     """Whether the window has all tokens of the text."""
 
     @staticmethod
-    def of_all(tokens: Some) -> "Window[Some]":
+    def of_all(tokens: Some, recipe: Recipe) -> "Window[Some]":
         """Return the window of all tokens of a text."""
-        return Window(tokens, tokens[:0], is_all=True)
+        return Window(tokens, tokens[: recipe.shingles[-1] - 1 if recipe.cyclic else 0], is_all=True)
 
 
 def iter_windows(
@@ -71,8 +71,8 @@ def iter_windows(
     """Yield windows over the tokens of a text, which arrive in pieces; each token is in one window."""
     ahead = recipe.shingles[-1] - 1
     waiting: list[Some] = []
+    beginning: Some | None = None
     size = 0
-    is_all = True
     for piece in pieces:
         for start in range(0, len(piece), _WINDOW):
             waiting.append(piece[start : start + _WINDOW])
@@ -80,11 +80,15 @@ def iter_windows(
             if size <= _WINDOW + ahead:
                 continue
             tokens = join(waiting)
-            is_all = False
-            yield Window(tokens[: size - ahead], tokens[size - ahead :], is_all)
+            if beginning is None:
+                beginning = tokens[:ahead]
+            yield Window(tokens[: size - ahead], tokens[size - ahead :], is_all=False)
             waiting, size = [tokens[size - ahead :]], ahead
-    tokens = join(waiting)
-    yield Window(tokens, tokens[:0], is_all)
+    tokens = join(waiting) if waiting else join([])
+    if beginning is None:
+        yield Window.of_all(tokens, recipe)
+    else:
+        yield Window(tokens, beginning if recipe.cyclic else beginning[:0], is_all=False)
 
 
 def extract_features(texts: Sequence[str], recipe: Recipe) -> Features:
@@ -101,7 +105,7 @@ def extract_features(texts: Sequence[str], recipe: Recipe) -> Features:
 def features_of_tokens(tokens: TokenLists, recipe: Recipe) -> Features:
     """Return the distinct features of documents with these tokens, whose order may change."""
     marked = _find_stop_words(tokens.hashes, recipe) if recipe.stop_words else None
-    features = distinct(*shingle(*tokens, recipe.shingles, marked))
+    features = distinct(*shingle(*tokens, recipe.shingles, cyclic=recipe.cyclic, marked=marked))
     return features._replace(hashes=mix(features.hashes))
 
 
@@ -143,7 +147,7 @@ def _in_arrays(recipe: Recipe) -> TokenKind | None:
 def _shingle_window(window: Window[U64], recipe: Recipe) -> U64:
     """Return the shingles that begin with the tokens of a window."""
     if window.is_all:
-        return _shingle(window.tokens, recipe)
+        return _shingle(window.tokens, recipe, cyclic=recipe.cyclic)
     found = _shingle_some(np.concatenate([window.tokens, window.following]), recipe)
     # Shingles that begin behind the window come last.
     return found[: len(found) - len(_shingle_some(window.following, recipe))]
@@ -154,9 +158,9 @@ def _shingle_some(tokens: U64, recipe: Recipe) -> U64:
     return _shingle(tokens, recipe) if len(tokens) >= recipe.shingles[0] else tokens[:0]
 
 
-def _shingle(tokens: U64, recipe: Recipe) -> U64:
+def _shingle(tokens: U64, recipe: Recipe, *, cyclic: bool = False) -> U64:
     marked = _find_stop_words(tokens, recipe) if recipe.stop_words else None
-    return shingle(tokens, np.array([len(tokens)]), recipe.shingles, marked)[0]
+    return shingle(tokens, np.array([len(tokens)]), recipe.shingles, cyclic=cyclic, marked=marked)[0]
 
 
 def _find_stop_words(tokens: U64, recipe: Recipe) -> NDArray[np.bool_]:
@@ -173,7 +177,7 @@ def _hash_stop_words(words: frozenset[str], steps: tuple[str, ...]) -> U64:
 
 def extract_spelled(texts: Sequence[str], recipe: Recipe) -> Features:
     """Return the distinct features of each text and the hashes of their spellings."""
-    documents = [_spell_shingles(Window.of_all(tokens), recipe) for tokens in find_tokens(texts, recipe)]
+    documents = [_spell_shingles(Window.of_all(tokens, recipe), recipe) for tokens in find_tokens(texts, recipe)]
     return distinct(_hash_spellings(documents, recipe), _count(documents))
 
 

@@ -51,12 +51,14 @@ class Features(NamedTuple):
     """The number of distinct features of each document."""
 
 
-def shingle(tokens: U64, documents: I64, lengths: tuple[int, ...], marked: Bools | None = None) -> tuple[U64, I64]:
+def shingle(
+    tokens: U64, documents: I64, lengths: tuple[int, ...], *, cyclic: bool = False, marked: Bools | None = None
+) -> tuple[U64, I64]:
     """Return the hashes of all shingles of these lengths, and how many each document has.
 
     `tokens` are the hashes of the tokens, document after document; `documents` says how many each has. A
-    document with tokens, but fewer than the shortest length, has one shingle: all of them. With `marked`,
-    only shingles with a marked token count.
+    document with tokens, but fewer than the shortest length, has one shingle: all of them. `cyclic` shingles
+    continue at the beginning of their document. With `marked`, only shingles with a marked token count.
     """
     if lengths == (1,) and marked is None:
         return tokens, documents
@@ -76,16 +78,20 @@ def shingle(tokens: U64, documents: I64, lengths: tuple[int, ...], marked: Bools
                 short = documents == reached
                 whole[short] = running[starts[short]]
                 whole_touched[short] = touched[starts[short]]
-            following = tokens[reached:]
+            ahead = _places_ahead(documents, starts, reached) if cyclic else slice(reached, None)
+            following = tokens[ahead]
             running *= SHINGLE
             running[: len(following)] += following
             if marked is not None:
-                touched[: len(following)] |= marked[reached:]
+                touched[: len(following)] |= marked[ahead]
             reached += 1
         shingles[:, column] = running
-        for back in range(1, length):
-            place = ends - back
-            valid[place[place >= starts], column] = False
+        if cyclic:
+            valid[:, column] = np.repeat(documents >= length, documents)
+        else:
+            for back in range(1, length):
+                place = ends - back
+                valid[place[place >= starts], column] = False
         if marked is not None:
             valid[:, column] &= touched
 
@@ -93,11 +99,17 @@ def shingle(tokens: U64, documents: I64, lengths: tuple[int, ...], marked: Bools
     shingles[starts[short], 0] = whole[short]
     valid[starts[short], 0] = whole_touched[short]
     found = shingles[valid]
-    if marked is not None:
+    if cyclic or marked is not None:
         before = np.concatenate([[0], np.cumsum(np.count_nonzero(valid, axis=1))])
         return found, before[ends] - before[starts]
     counts = sum(np.maximum(documents - (length - 1), 0) for length in lengths)
     return found, np.where(short, 1, counts)
+
+
+def _places_ahead(documents: I64, starts: I64, distance: int) -> I64:
+    """Return, for each token, the place of the token `distance` ahead in its document, wrapping around."""
+    first, size = np.repeat(starts, documents), np.repeat(documents, documents)
+    return first + (np.arange(len(first)) - first + distance) % size
 
 
 def padded_trigrams(tokens: U64, counts: I64) -> tuple[U64, I64]:

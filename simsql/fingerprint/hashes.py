@@ -17,7 +17,10 @@ tokens by Horner's rule with an odd multiplier, and mixed again before it votes.
 FNV-1 and FNV-1a (Fowler, Noll, Vo; draft-eastlake-fnv) multiply a state by a prime P and XOR a byte into it, byte
 by byte. FNV-1a is P times the FNV-1 that starts from the basis divided by P.
 
-FNV hashes all strings side by side: their first bytes, then their second ones, and so on.
+"jenkins" is `hashlittle2` of lookup3.c (Bob Jenkins, 2006) with both seeds 0: the first result is the upper half
+of the value, as in simhash-cpp.
+
+FNV and lookup3 hash all strings side by side: their first bytes or blocks, then their second ones, and so on.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +34,7 @@ from simsql.errors import UsageError, missing_package
 
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
-HashKind = Literal["splitmix", "fnv1", "fnv1a", "fnv1utf16", "md5", "md5low", "xxh3"]
+HashKind = Literal["splitmix", "fnv1", "fnv1a", "fnv1utf16", "md5", "md5low", "xxh3", "jenkins"]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 SHINGLE = np.uint64(0xD1342543DE82EF95)  # Steele and Vigna 2021, table of good 64-bit multipliers
@@ -40,6 +43,10 @@ SHINGLE = np.uint64(0xD1342543DE82EF95)  # Steele and Vigna 2021, table of good 
 _KEEP = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
 _BASIS = 0xCBF29CE484222325
 _PRIME = 0x100000001B3
+# The rounds of lookup3 between blocks of 12 bytes and after the last one: which of its three words changes, by
+# which, and by how many bits that is turned.
+_BETWEEN = ((0, 2, 4), (1, 0, 6), (2, 1, 8), (0, 2, 16), (1, 0, 19), (2, 1, 4))
+_AFTER = ((2, 1, 14), (0, 2, 11), (1, 0, 25), (2, 1, 16), (0, 2, 4), (1, 0, 14), (2, 1, 24))
 _ALL_BITS = (1 << 64) - 1
 # The last strings, one of which may have a million characters, are hashed one by one.
 _FEW = 32
@@ -132,6 +139,8 @@ def hash_strings(spellings: Sequence[str], kind: HashKind) -> U64:
         return np.frombuffer(digests, dtype=">u8")[kind == "md5low" :: 2].astype(np.uint64)
     if kind == "xxh3":
         return _hash_xxh3(octets)
+    if kind == "jenkins":
+        return _hash_jenkins(list(octets))
     raise UsageError(f"{kind!r} is not a hash of strings")
 
 
@@ -141,6 +150,40 @@ def _hash_xxh3(octets: Iterator[bytes]) -> U64:
     except ModuleNotFoundError:
         raise missing_package('a recipe with the hash "xxh3"', "xxhash") from None
     return np.fromiter(map(xxh3_64_intdigest, octets), dtype=np.uint64)
+
+
+def _hash_jenkins(encoded: Sequence[bytes]) -> U64:
+    """Return both results of lookup3 of each string of bytes."""
+    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+    order = np.argsort(-lengths, kind="stable")
+    sizes = np.maximum(-(-lengths[order] // 12), 1)
+    padded = b"".join(encoded[place].ljust(12 * size, b"\0") for place, size in zip(order, sizes, strict=True))
+    words = np.frombuffer(padded, dtype="<u4").reshape(-1, 3)
+    starts = np.cumsum(sizes) - sizes
+    state = np.tile(lengths[order].astype(np.uint32) + np.uint32(0xDEADBEEF), (3, 1))
+    left, block = len(encoded), 0
+    while left:
+        state[:, :left] += words[starts[:left] + block].T
+        block += 1
+        left = int(np.searchsorted(-sizes, -block))  # the strings that have another block
+        for changed, by, turn in _BETWEEN if left else ():
+            word, other = state[changed, :left], state[by, :left]
+            word -= other
+            word ^= _turn(other, turn)
+            other += state[3 - changed - by, :left]
+    filled = np.count_nonzero(lengths)  # an empty string is not mixed
+    for changed, by, turn in _AFTER:
+        word, other = state[changed, :filled], state[by, :filled]
+        word ^= other
+        word -= _turn(other, turn)
+    values = np.empty(len(encoded), dtype=np.uint64)
+    values[order] = state[2].astype(np.uint64) << np.uint64(32) | state[1]
+    return values
+
+
+def _turn(words: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
+    """Return 32-bit words rotated to the left."""
+    return words << np.uint32(bits) | words >> np.uint32(32 - bits)
 
 
 def _hash_fnv(encoded: Sequence[bytes], unit: str, basis: int) -> U64:

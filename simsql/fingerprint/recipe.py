@@ -28,6 +28,7 @@ _ID = re.compile(
     rf"-(?P<weight>{'|'.join(get_args(WeightKind))})"
     r"(?:-norm\.(?P<normalise>[a-z+]+))?"
     rf"(?:-(?P<hash>{'|'.join(get_args(HashKind))}))?"
+    r"(?:-(?P<cyclic>cyclic))?"
     r"(?:-tie(?P<tie>1))?"
     r"(?:-class(?P<classes>(?:\.[a-z0-9_]+\.[0-9]+)+))?"
     r"(?:-min\.(?P<least>[0-9]+)(?:\.(?P<short>exact))?)?"
@@ -125,7 +126,9 @@ class Recipe:
         The 64-bit hash of a feature: "splitmix", or a named hash of the tokens
         of the shingle, joined by a space, or by nothing if they are characters: "fnv1" and "fnv1a" of the UTF-8,
         "fnv1utf16" of the UTF-16 code units, "md5" for the first and "md5low" for the last eight bytes of MD5,
-        big-endian, and "xxh3" (the `xxh3` extra).
+        big-endian, "xxh3" (the `xxh3` extra), and "jenkins" for lookup3 of the UTF-8, as simhash-cpp used it.
+    cyclic
+        Whether shingles continue from the end of the text to its beginning: as many shingles as tokens.
     tie
         The value of a bit, 0 or 1, if the features with this bit weigh as much as those without it.
     stop_words
@@ -155,6 +158,7 @@ class Recipe:
     weight: WeightKind = "log"
     normalise: tuple[Step, ...] = _NORMAL
     hash: HashKind = "splitmix"
+    cyclic: bool = False
     tie: Literal[0, 1] = 0
     stop_words: frozenset[str] = frozenset()
     idf: IdfTable | None = None
@@ -176,6 +180,7 @@ class Recipe:
         _check_choice("tie", self.tie, (0, 1))
         _check_choice("word", self.word, get_args(WordNumber))
         _check_choice("revision", self.revision, get_args(Revision))
+        _check_choice("cyclic", self.cyclic, (False, True))
         _check_shingles(self.shingles)
         _check_steps(self.normalise)
         _check_classes(self.class_weights)
@@ -206,6 +211,8 @@ class Recipe:
             parts.append(f"norm.{'+'.join(self.normalise) or 'none'}")
         if self.hash != "splitmix":
             parts.append(self.hash)
+        if self.cyclic:
+            parts.append("cyclic")
         if self.tie:
             parts.append("tie1")
         if self.class_weights:
@@ -268,6 +275,7 @@ class Recipe:
             "weight": found["weight"],
             "normalise": _steps(found["normalise"]),
             "hash": found["hash"] or "splitmix",
+            "cyclic": bool(found["cyclic"]),
             "tie": int(found["tie"] or 0),
             "class_weights": tuple(zip(classes[0::2], map(int, classes[1::2]), strict=True)),
             "min_features": int(found["least"] or 1),

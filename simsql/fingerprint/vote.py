@@ -269,8 +269,8 @@ def simhash_features(
     occurrences, as `recipe.weight` defines. Otherwise the weights are used as given, a feature without a weight
     has the weight 1, and the weights of equal features are added.
 
-    The fields of the recipe that find features are ignored: `tokens`, `shingles`, `normalise` and `stop_words`.
-    A feature is hashed like a single token, so `simhash_features(["a", "b"])` equals
+    The fields of the recipe that find features are ignored: `tokens`, `shingles`, `normalise`, `cyclic` and
+    `stop_words`. A feature is hashed like a single token, so `simhash_features(["a", "b"])` equals
     `simhash("a b", Recipe(shingles=(1,)))`.
 
     Raises TypeError if a feature is not a str or a weight not an integer, ValueError if a weight is negative or

@@ -84,6 +84,7 @@ RECIPES = st.builds(
     weight=st.sampled_from(["set", "log", "tf"]),
     normalise=st.sampled_from([DEFAULT_RECIPE.normalise, *STEPS]),
     hash=st.sampled_from(["splitmix"] * 3 + HASHES),
+    cyclic=st.booleans(),
     tie=st.integers(0, 1),
     stop_words=st.sampled_from([frozenset(), frozenset({"a", "\u4e2d\u6587"}), frozenset({"\u00c9", "ab", "xx"})]),
     idf=st.sampled_from([None, None, TABLE]),

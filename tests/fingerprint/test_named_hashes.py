@@ -14,7 +14,7 @@ STRINGS = st.lists(
 )
 
 
-KINDS = ["fnv1", "fnv1a", "fnv1utf16", "md5", "md5low", "xxh3"]
+KINDS = ["fnv1", "fnv1a", "fnv1utf16", "md5", "md5low", "xxh3", "jenkins"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -27,11 +27,12 @@ def test_hashes_are_the_definition(kind, strings):
 def test_strings_are_hashed_side_by_side_or_one_by_one(few, monkeypatch):
     monkeypatch.setattr(hashes, "_FEW", few)
     strings = ["", "a中" * 300, "é", "one two", "", "b" * 9_999, "😀" * 500, *["c", "", "dd"] * 9, "中文字", ""]
-    for kind in ("fnv1", "fnv1a", "fnv1utf16"):
+    for kind in ("fnv1", "fnv1a", "fnv1utf16", "jenkins"):
         assert hash_strings(strings, kind).tolist() == [spelling_hash(text, kind) for text in strings]
 
 
-# FNV: draft-eastlake-fnv; MD5: RFC 1321; XXH3: what xxhsum 0.8 prints.
+# FNV: draft-eastlake-fnv; MD5: RFC 1321; XXH3: what xxhsum 0.8 prints; lookup3: driver5 of lookup3.c, and
+# what simhash-cpp's `jenkins` of 2016 returned with the seed 0.
 @pytest.mark.parametrize(
     ("kind", "text", "expected"),
     [
@@ -46,6 +47,14 @@ def test_strings_are_hashed_side_by_side_or_one_by_one(few, monkeypatch):
         ("md5low", "message digest", 0x525A2F31AAF161D0),
         ("md5", "", 0xD41D8CD98F00B204),
         ("xxh3", "", 0x2D06800538D394C2),
+        ("jenkins", "", 0xDEADBEEFDEADBEEF),
+        ("jenkins", "Four score and seven years ago", 0x17770551CE7226E6),
+        ("jenkins", "word", 0x922253703CA65A3D),
+        ("jenkins", "twelve bytes", 0x597B94CE8DBD8C80),
+        ("jenkins", "thirteen byte", 0x4ED713F93287D9E6),
+        ("jenkins", "中文字", 0x0727F1D3E7210AF4),
+        ("jenkins", "x" * 24, 0x4F26558E878BFA2D),
+        ("jenkins", "x" * 25, 0x182989759DA41FBE),
     ],
 )
 def test_published_vectors(kind, text, expected):

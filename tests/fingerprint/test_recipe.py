@@ -73,6 +73,7 @@ def test_unknown_ids_are_refused(name):
         ({"shingles": [1, 2]}, "must be a tuple"),
         ({"shingles": 3}, "must be a tuple"),
         ({"tie": 1.0}, "tie must be one of 0, 1, not 1.0"),
+        ({"cyclic": 1}, "cyclic must be one of False, True, not 1"),
         ({"idf": "news.npz"}, "idf must be an IdfTable, as count_documents returns, not 'news.npz'"),
     ],
 )

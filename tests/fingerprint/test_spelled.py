@@ -27,6 +27,7 @@ RECIPES = st.builds(
     weight=st.sampled_from(["set", "log", "tf"]),
     normalise=st.sampled_from(STEPS),
     hash=st.sampled_from(["splitmix", *HASHES]),
+    cyclic=st.booleans(),
     tie=st.integers(0, 1),
     stop_words=st.sampled_from([frozenset(), frozenset({"a"}), frozenset({"É", "b", "x"})]),
 )
@@ -99,6 +100,13 @@ def test_stop_words_choose_shingles_and_are_normalised():
         {("near", "the"): 1, ("the", "river"): 1}, recipe
     )
     assert simhash("menu home contact", recipe) is None
+
+
+def test_cyclic_shingles_go_on_at_the_beginning():
+    recipe = Recipe(shingles=(3,), hash="md5", cyclic=True)
+    runs = {("a", "b", "c"): 1, ("b", "c", "d"): 1, ("c", "d", "a"): 1, ("d", "a", "b"): 1}
+    assert simhash("a b c d", recipe) == by_hand.vote(runs, recipe)
+    assert simhash("b c d a", recipe) == simhash("a b c d", recipe)
 
 
 @pytest.mark.parametrize(

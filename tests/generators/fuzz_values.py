@@ -67,7 +67,7 @@ def check_raised(error: BaseException, what: str) -> None:
 _PARTS = [
     "words", "characters", "jieba", "phash", "1", "2", "12", "123", "9", "0", "99", "log", "set", "tf",
     "norm.none", "norm.nfkc", "norm.casefold+marks", "norm.lower", "fnv1", "fnv1a", "fnv1utf16", "md5",
-    "md5low", "xxh3", "tie1", "tie0", "class.title.3", "class.a.0", "class..1",
+    "md5low", "xxh3", "jenkins", "cyclic", "tie1", "tie0", "class.title.3", "class.a.0", "class..1",
     "class.a.1.b.2", "min.2", "min.2.exact", "min.0", "min.99999999999999999999", "word.1", "word.4",
     "stop.00000000", "idf.00000000",
 ]
@@ -124,7 +124,7 @@ def _make_recipe(random: Random) -> Recipe:
         shingles=random.choice(((1,), (1, 2), (3,), (2, 5))),
         weight=random.choice(("set", "log", "tf")),
         normalise=random.choice((("nfkc", "casefold", "marks"), (), ("lower",))),
-        hash=random.choice(("splitmix", "fnv1a", "md5")),
+        hash=random.choice(("splitmix", "fnv1a", "md5", "jenkins")),
         stop_words=frozenset(random.choice(((), ("a", "the"), ("é", "\ud800")))),
         class_weights=random.choice(((), (("body", 1), ("title", 3)))),
         min_features=random.choice((1, 3)),

@@ -88,8 +88,8 @@ def features(found: Sequence[str], recipe: Recipe) -> list[tuple[str, ...]]:
     count, runs = len(found), []
     for length in recipe.shingles:
         for start in range(count):
-            if start + length <= count:
-                runs.append(tuple(found[start : start + length]))
+            if length <= count and (recipe.cyclic or start + length <= count):
+                runs.append(tuple(found[place % count] for place in range(start, start + length)))
     if 0 < count < min(recipe.shingles):
         runs.append(tuple(found))
     stop_words = {normalise(word, recipe) for word in recipe.stop_words}
@@ -124,6 +124,8 @@ def spelling_hash(spelling: str, kind: str) -> int:
         return state
     if kind == "xxh3":
         return int(xxhash.xxh3_64_hexdigest(octets), 16)
+    if kind == "jenkins":
+        return jenkins(octets)
     digits = md5(octets).hexdigest()
     return int(digits[:16] if kind == "md5" else digits[16:], 16)
 
@@ -133,6 +135,37 @@ def fnv1(units: Iterable[int]) -> int:
     for unit in units:
         state = state * _PRIME % _MODULUS ^ unit
     return state
+
+
+def jenkins(octets: bytes) -> int:
+    """Return both results of lookup3's hashlittle2, the first in the upper half."""
+
+    def rot(value: int, bits: int) -> int:
+        return (value << bits | value >> 32 - bits) % 2**32
+
+    a = b = c = (0xDEADBEEF + len(octets)) % 2**32
+    blocks = [octets[start : start + 12].ljust(12, b"\0") for start in range(0, len(octets), 12)]
+    for number, block in enumerate(blocks, 1):
+        a, b, c = (
+            (value + int.from_bytes(block[start : start + 4], "little")) % 2**32
+            for value, start in ((a, 0), (b, 4), (c, 8))
+        )
+        if number < len(blocks):
+            a, c = (a - c) % 2**32 ^ rot(c, 4), (c + b) % 2**32
+            b, a = (b - a) % 2**32 ^ rot(a, 6), (a + c) % 2**32
+            c, b = (c - b) % 2**32 ^ rot(b, 8), (b + a) % 2**32
+            a, c = (a - c) % 2**32 ^ rot(c, 16), (c + b) % 2**32
+            b, a = (b - a) % 2**32 ^ rot(a, 19), (a + c) % 2**32
+            c, b = (c - b) % 2**32 ^ rot(b, 4), (b + a) % 2**32
+    if blocks:
+        c = ((c ^ b) - rot(b, 14)) % 2**32
+        a = ((a ^ c) - rot(c, 11)) % 2**32
+        b = ((b ^ a) - rot(a, 25)) % 2**32
+        c = ((c ^ b) - rot(b, 16)) % 2**32
+        a = ((a ^ c) - rot(c, 4)) % 2**32
+        b = ((b ^ a) - rot(a, 14)) % 2**32
+        c = ((c ^ b) - rot(b, 24)) % 2**32
+    return c << 32 | b
 
 
 def token_hash(token: str) -> int:

@@ -4,7 +4,7 @@ from itertools import product
 
 from simsql.fingerprint import Pattern, Tokenizer
 
-HASHES = ["fnv1", "fnv1a", "fnv1utf16", "md5", "md5low", "xxh3"]
+HASHES = ["fnv1", "fnv1a", "fnv1utf16", "md5", "md5low", "xxh3", "jenkins"]
 STEPS = [tuple(filter(None, steps)) for steps in product(("", "nfkc"), ("", "casefold", "lower"), ("", "marks"))]
 
 
