@@ -232,8 +232,13 @@ BEGIN
             THEN
                 PERFORM simsql._index_in_scope(table_name, indexed_column, scope);
             END IF;
-            scope_statement := simsql._scope_statement(index_id, scope);
-            EXECUTE scope_statement INTO scope_hash;
+            BEGIN
+                scope_statement := simsql._scope_statement(index_id, scope);
+                EXECUTE scope_statement INTO scope_hash;
+            EXCEPTION WHEN OTHERS THEN
+                PERFORM simsql._check_now(index_id, table_name);  -- another column may have taken over a name
+                RAISE;
+            END;
         END IF;
         asked := CASE WHEN distance BETWEEN 0 AND 64 THEN distance
                       ELSE simsql._distance(distance, of_index) END;

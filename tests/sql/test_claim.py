@@ -498,3 +498,21 @@ def test_a_claim_that_has_waited_for_another_table_is_refused(
         other.execute("COMMIT")
         with pytest.raises(errors.Error, match=problem):
             waiting.result(timeout=30)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE article RENAME at TO day; ALTER TABLE article ADD at text",
+        "ALTER TABLE article ALTER at TYPE text",
+    ],
+)
+def test_a_scope_column_that_has_changed_is_named(connection, change):
+    connection.execute("CREATE TABLE article (at date, fingerprint bigint)")
+    connection.execute(
+        "SELECT simsql.create_index('article', 'fingerprint', scope => '{at}', storage => 'expression')"
+    )
+    connection.execute(change)
+    for value in "a", "2026-01-01":
+        with pytest.raises(errors.ObjectNotInPrerequisiteState, match="simsql: "):
+            connection.execute(f"""SELECT simsql.claim('article', 7, scope => '{{"at": "{value}"}}')""")
