@@ -89,6 +89,7 @@ SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET extra_float_digits = 1
 AS $$
 DECLARE
     index simsql.registry;
+    stamped simsql.registry;
     before double precision;
 BEGIN
     PERFORM simsql._take_turn(table_name, 'build');
@@ -106,13 +107,14 @@ BEGIN
     IF ready THEN
         RETURN;
     END IF;
+    stamped := simsql._stamped(index);  -- first: this batch may miss rows if somebody disables triggers meanwhile
     PERFORM simsql._check_sound(index, is_building => true);
     PERFORM simsql._check_upkeep(index, 'build');
     before := simsql._storage_progress(index);
     ready := simsql._storage_build(index);
     IF ready THEN
         UPDATE simsql.registry AS r SET ready = true WHERE r.id = index.id RETURNING r.* INTO index;
-        PERFORM simsql._stamp(index.id);
+        PERFORM simsql._stamp(stamped);
         PERFORM simsql._relearn_skew(index);
     ELSE
         share := simsql._storage_progress(index);

@@ -64,6 +64,8 @@ RETURNS simsql._vacuum_state
 LANGUAGE plpgsql
 AS $$
 DECLARE
+    -- Before the keys are compared: what somebody changes and changes back meanwhile must not be in it.
+    stamped constant simsql.registry := simsql._stamped(index);
     findings simsql.finding[];
     advice record;
     vacuum simsql._vacuum_state;
@@ -76,12 +78,10 @@ BEGIN
             ERRCODE = CASE findings[1].problem WHEN 'not ready' THEN 'object_in_use'
                       ELSE 'object_not_in_prerequisite_state' END;
     END IF;
-    -- A restore, pg_upgrade or VACUUM FULL of the catalogue has changed its marks, or a GRANT, which makes searches slower.
-    IF has_table_privilege('simsql.registry', 'UPDATE')
-       AND (NOT simsql._is_complete(index.id, index.stamp_id)
-            OR index.marks IS DISTINCT FROM simsql._current_marks(index.table_id, index.id, index.stamp))
-    THEN
-        PERFORM simsql._stamp(index.id);
+    -- A restore, pg_upgrade or VACUUM FULL of the catalogue has changed its marks, or a GRANT, which makes searches slower, or
+    -- a statement that was rolled back has left the number of its command in a row.
+    IF has_table_privilege('simsql.registry', 'UPDATE') AND stamped IS DISTINCT FROM index THEN
+        PERFORM simsql._stamp(stamped);
     END IF;
     SELECT a.* INTO advice FROM simsql._storage_advice(index) AS a;
     IF advice.need = 'analyze' THEN

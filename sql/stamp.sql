@@ -66,6 +66,7 @@ DECLARE
 BEGIN
     RETURN to_regclass(index.table_name) IS NOT DISTINCT FROM index.table_id
            AND simsql._current_stamp(index, (index.stamp).ids) IS NOT DISTINCT FROM index.stamp
+           AND simsql._changed_catalogs(index, index.stamp, simsql._stamped_on(index)) = '{}'
            AND (NOT simsql._is_distributed(index.table_id)
                 OR NOT simsql._is_distributed_since(index) AND NOT row_security_active(index.table_id));
 END
@@ -144,49 +145,84 @@ AS $$
          WHERE index.storage = 'tables' ORDER BY p.number)
 $$;
 
--- What else identifies the rows of the catalogue. VACUUM FULL moves them, and writes a new file: then the command of the
--- transaction that wrote them identifies them instead of their place. pg_upgrade writes them anew.
+-- What else identifies the rows of the catalogue: for each catalogue its file and the commands that wrote them, and the
+-- version of the server. Null stands for no rows.
 CREATE OR REPLACE FUNCTION simsql._stamped_on(index simsql.registry) RETURNS jsonb
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     ids constant oid[] := simsql._key_table_ids(index);
 BEGIN
-    RETURN jsonb_build_object(
-        'server', current_setting('server_version_num')::integer / 10000,
-        'files', ARRAY[pg_relation_filenode('pg_trigger'), pg_relation_filenode('pg_policy'),
-                       pg_relation_filenode('pg_attrdef'), pg_relation_filenode('pg_proc')],
-        'commands', (
-            SELECT md5(string_agg(c.command, ',' ORDER BY c.kind, c.relation, c.name))
-              FROM (SELECT 1, t.tgrelid, t.tgname, t.xmin || ' ' || t.cmin FROM pg_trigger AS t
-                     WHERE t.tgrelid = index.table_id
-                       AND starts_with(t.tgname::text, 'simsql_' || index.id || '_')
-                     UNION ALL
-                    SELECT 4, p.pronamespace, p.proname, p.xmin || ' ' || p.cmin FROM pg_proc AS p
-                     WHERE p.oid = ANY ((index.stamp).functions)
-                     UNION ALL
-                    SELECT 2, p.polrelid, p.polname, p.xmin || ' ' || p.cmin FROM pg_policy AS p
-                     WHERE p.polrelid = ANY (ids)
-                     UNION ALL
-                    SELECT 3, d.adrelid, a.attname, d.xmin || ' ' || d.cmin
-                      FROM pg_attrdef AS d JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
-                     WHERE d.adrelid = index.table_id AND a.attgenerated <> ''
-                       AND a.attname = ANY (index.column_name || index.scope_columns)
-                   ) AS c (kind, relation, name, command)));
+    RETURN jsonb_object_agg(s.name, s.value) FROM (
+        SELECT 'server', to_jsonb(current_setting('server_version_num')::integer / 10000)
+         UNION ALL
+        SELECT f.catalog, jsonb_build_object('file', pg_relation_filenode(f.catalog), 'commands',
+                                             md5(string_agg(c.command, ',' ORDER BY c.relation, c.name)))
+          FROM unnest('{pg_trigger, pg_proc, pg_policy, pg_attrdef}'::text[]) AS f (catalog)
+          LEFT JOIN (SELECT 'pg_trigger', t.tgrelid, t.tgname, t.xmin || ' ' || t.cmin FROM pg_trigger AS t
+                      WHERE t.tgrelid = index.table_id
+                        AND starts_with(t.tgname::text, 'simsql_' || index.id || '_')
+                      UNION ALL
+                     SELECT 'pg_proc', p.pronamespace, p.proname, p.xmin || ' ' || p.cmin FROM pg_proc AS p
+                      WHERE p.oid = ANY ((index.stamp).functions)
+                      UNION ALL
+                     SELECT 'pg_policy', p.polrelid, p.polname, p.xmin || ' ' || p.cmin FROM pg_policy AS p
+                      WHERE p.polrelid = ANY (ids)
+                      UNION ALL
+                     SELECT 'pg_attrdef', d.adrelid, a.attname, d.xmin || ' ' || d.cmin
+                       FROM pg_attrdef AS d JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+                      WHERE d.adrelid = index.table_id AND a.attgenerated <> ''
+                        AND a.attname = ANY (index.column_name || index.scope_columns)
+                    ) AS c (catalog, relation, name, command) USING (catalog)
+         GROUP BY f.catalog) AS s (name, value);
 END
 $$;
 
--- Stamps an index. The caller knows that its keys are complete: nobody has written to the table since it was locked, or
--- the triggers have added the keys of all that was written.
-CREATE OR REPLACE FUNCTION simsql._stamp(index_id integer) RETURNS void
+-- The catalogues in which other rows describe an index than its stamp tells. VACUUM FULL writes a new file, in which the
+-- same rows have other places, and others may have theirs: then the command of the transaction that wrote a row
+-- identifies it.
+CREATE OR REPLACE FUNCTION simsql._changed_catalogs(index simsql.registry, now simsql._stamp, stamped_on jsonb)
+RETURNS text[]
+LANGUAGE sql STABLE
+AS $$
+    SELECT ARRAY(
+        SELECT c.name
+          FROM (VALUES ('pg_attrdef', now.expressions IS DISTINCT FROM (index.stamp).expressions),
+                       ('pg_trigger', now.triggers <> (index.stamp).triggers),
+                       ('pg_proc', now.bodies <> (index.stamp).bodies),
+                       ('pg_policy', now.policies <> (index.stamp).policies)) AS c (name, is_elsewhere)
+         CROSS JOIN LATERAL (SELECT stamped_on -> c.name, index.stamped_on -> c.name) AS f (now, stamped)
+         WHERE CASE WHEN f.now -> 'file' = f.stamped -> 'file' THEN c.is_elsewhere
+                    ELSE f.now -> 'commands' <> f.stamped -> 'commands' END)
+$$;
+
+-- An index with the stamp that it would get now.
+CREATE OR REPLACE FUNCTION simsql._stamped(index simsql.registry) RETURNS simsql.registry
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    index.stamp := simsql._current_stamp(index, simsql._key_table_ids(index));
+    index.marks := simsql._current_marks(index.table_id, index.id, index.stamp);
+    index.stamped_on := simsql._stamped_on(index);
+    RETURN index;
+END
+$$;
+
+-- Stamps an index with what _stamped returned, unless somebody else has stamped it since. The caller knows that its keys
+-- were complete then: nobody had written to the table since it was locked, or the triggers had added the keys of all that
+-- was written.
+CREATE OR REPLACE FUNCTION simsql._stamp(stamped simsql.registry) RETURNS void
 LANGUAGE sql
 AS $$
     UPDATE simsql.registry AS r
-       SET (stamp, marks, stamp_id) = (
-           SELECT s, simsql._current_marks(r.table_id, r.id, s), gen_random_uuid()
-             FROM simsql._current_stamp(r, simsql._key_table_ids(r)) AS s)
-     WHERE r.id = index_id;
-    UPDATE simsql.registry AS r SET stamped_on = simsql._stamped_on(r) WHERE r.id = index_id
+       SET (stamp, marks, stamped_on, stamp_id) = (stamped.stamp, stamped.marks, stamped.stamped_on, gen_random_uuid())
+     WHERE r.id = stamped.id AND r.stamp_id IS NOT DISTINCT FROM stamped.stamp_id
+$$;
+
+CREATE OR REPLACE FUNCTION simsql._stamp(index_id integer) RETURNS void
+LANGUAGE sql
+AS $$
+    SELECT simsql._stamp(simsql._stamped(r)) FROM simsql.registry AS r WHERE r.id = index_id
 $$;
 
 -- Whether no key of an index is missing. A fault, or a table that this role may not read, means no.
@@ -233,6 +269,7 @@ DECLARE
     stamped constant simsql._stamp := index.stamp;
     now simsql._stamp;
     stamped_on jsonb;
+    changed text[];
 BEGIN
     IF index.storage <> 'tables' OR array_position(ids, NULL) IS NOT NULL THEN
         RETURN NULL;  -- B-trees are never incomplete; of a missing key table others tell
@@ -249,26 +286,22 @@ BEGIN
         RETURN 'keys not compared';
     END IF;
     stamped_on := simsql._stamped_on(index);
-    IF now = stamped OR stamped_on -> 'server' <> index.stamped_on -> 'server' THEN
-        RETURN NULL;
+    IF stamped_on -> 'server' <> index.stamped_on -> 'server' THEN
+        RETURN NULL;  -- pg_upgrade writes all rows anew
     END IF;
-    -- VACUUM FULL moves rows of the catalogue.
-    IF stamped_on -> 'files' = index.stamped_on -> 'files'
-       OR stamped_on -> 'commands' <> index.stamped_on -> 'commands'
+    changed := simsql._changed_catalogs(index, now, stamped_on);
+    IF 'pg_attrdef' = ANY (changed) THEN
+        RETURN 'expression changed';
+    ELSIF 'pg_trigger' = ANY (changed) THEN
+        RETURN 'triggers changed';
+    -- Privileges on a function are in its row, too: granting them is a fault of its own, and loses no key.
+    ELSIF 'pg_proc' = ANY (changed) AND NOT EXISTS (
+        SELECT FROM pg_proc AS p CROSS JOIN LATERAL aclexplode(p.proacl) AS a
+         WHERE p.oid = ANY (now.functions) AND a.grantee <> p.proowner)
     THEN
-        IF now.expressions IS DISTINCT FROM stamped.expressions THEN
-            RETURN 'expression changed';
-        ELSIF now.triggers <> stamped.triggers THEN
-            RETURN 'triggers changed';
-        -- Privileges on a function are in its row, too: granting them is a fault of its own, and loses no key.
-        ELSIF now.bodies <> stamped.bodies AND NOT EXISTS (
-            SELECT FROM pg_proc AS p CROSS JOIN LATERAL aclexplode(p.proacl) AS a
-             WHERE p.oid = ANY (now.functions) AND a.grantee <> p.proowner)
-        THEN
-            RETURN 'triggers changed';
-        ELSIF now.policies <> stamped.policies THEN
-            RETURN 'policies changed';
-        END IF;
+        RETURN 'triggers changed';
+    ELSIF 'pg_policy' = ANY (changed) THEN
+        RETURN 'policies changed';
     END IF;
     IF (now.file IS DISTINCT FROM stamped.file
         OR ARRAY(SELECT k.file FROM unnest(now.keys) AS k) <> ARRAY(SELECT k.file FROM unnest(stamped.keys) AS k))
@@ -355,6 +388,10 @@ BEGIN
         END IF;
         IF index.storage = 'tables' AND simsql._emptied_tables(index) <> '{}' THEN
             PERFORM simsql._refuse_changed(table_name, 'its key tables were rewritten');
+        END IF;
+        -- near has compared the file of a table that had no children when it was stamped.
+        IF simsql._takes_snapshots() AND simsql._is_rewritten(table_name) THEN
+            PERFORM simsql._refuse_changed(table_name, 'a child of its table was emptied or rewritten');
         END IF;
     END IF;
     IF NOT simsql._takes_snapshots() THEN

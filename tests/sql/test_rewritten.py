@@ -159,6 +159,29 @@ def test_a_part_that_was_rewritten_before(connection, connect, children):
     assert SEARCHES["near"](Late(connect(), truncate)) == [(CENTRE, 0)]
 
 
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_child_that_joined_after_the_index_was_created_and_was_rewritten(connection, connect, search):
+    """The file that the index knows is that of a table without children."""
+    create_articles(connection, [5], storage="expression")
+    connection.execute("CREATE TABLE child () INHERITS (article)")
+    connection.execute("INSERT INTO child VALUES (2, 'a', %s), (3, 'b', %s)", [CENTRE, CENTRE ^ 1])
+    expected = SEARCHES[search](connection)
+
+    def truncate():
+        with connection.transaction():
+            connection.execute("TRUNCATE child")
+            connection.execute("INSERT INTO child VALUES (2, 'a', %s), (3, 'b', %s)", [CENTRE, CENTRE ^ 1])
+
+    session = connect()
+    if search in ("near", "similar_candidates"):
+        with pytest.raises(errors.ObjectNotInPrerequisiteState, match="a child of its table was emptied"):
+            SEARCHES[search](Late(session, truncate))
+    else:
+        assert SEARCHES[search](Late(session, truncate)) == expected
+    session.rollback()
+    assert SEARCHES[search](connection) == expected
+
+
 def test_a_table_that_vacuum_rewrites_is_searched(connection, connect, storage):
     """Its rows stay visible to a snapshot that is older than the rewrite."""
     create_articles(connection, [CENTRE, 5], storage=storage)

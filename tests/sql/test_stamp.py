@@ -3,9 +3,10 @@
 import contextlib
 
 import pytest
-from articles import create_articles, create_index, missing_keys, near
+from articles import create_articles, create_index, create_table, missing_keys, near
+from internals import begin_build, build_batch
 from psycopg import errors
-from sessions import ONE_SNAPSHOT, begin
+from sessions import ONE_SNAPSHOT, begin, blocked
 from upkeep import problems
 
 pytestmark = pytest.mark.oldest_version
@@ -128,6 +129,73 @@ def test_rows_of_the_catalogue_in_the_places_of_others(articles):
     articles.execute("VACUUM FULL pg_trigger")
     with pytest.raises(errors.ObjectNotInPrerequisiteState, match="have been disabled"):
         near(articles, NEW, 0)
+
+
+def test_new_rows_of_the_catalogue_in_the_places_of_old_ones(connection):
+    """VACUUM FULL moves what the transaction of the index wrote last to where it had written first."""
+    create_table(connection)
+    connection.execute("CREATE TABLE other (a integer)")
+    with connection.transaction():
+        create_index(connection)
+        triggers = connection.execute(
+            "SELECT (ctid::text::point)[1]::integer, tgname, tgenabled, starts_with(tgname::text, 'simsql_1_')"
+            " FROM pg_trigger ORDER BY ctid"
+        ).fetchall()
+        rows = [name for _, name, _, is_ours in triggers if not is_ours]
+        for place, name, fires, _ in [trigger for trigger in triggers if trigger[3]]:
+            while len(rows) < place - 1:
+                rows.append(f"trigger_{place}_{len(rows)}")
+                connection.execute(
+                    f"CREATE TRIGGER {rows[-1]} AFTER INSERT ON other EXECUTE FUNCTION simsql.add_on_insert_1()"
+                )
+            connection.execute(f"ALTER TABLE article DISABLE TRIGGER {name}")
+            if name == "simsql_1_insert":
+                connection.execute(WRITE)
+            always = {"A": "ALWAYS", "R": "REPLICA", "O": ""}[fires]
+            connection.execute(f"ALTER TABLE article ENABLE {always} TRIGGER {name}")
+            rows.append(name)
+    connection.execute("VACUUM FULL pg_trigger")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="have been disabled"):
+        near(connection, NEW, 0)
+
+
+def test_there_and_back_while_maintain_verifies(articles, connect):
+    """It must not stamp what it has not looked at."""
+    articles.execute("BEGIN")
+    articles.execute("LOCK TABLE simsql.keys_1_0")
+    maintain = "SELECT simsql._maintain_index(r, false) FROM simsql.registry AS r"
+    with blocked(connect, lambda session: session.execute(maintain)) as waiting:
+        for statement in (*THERE_AND_BACK["trigger disabled"][:1], WRITE, *THERE_AND_BACK["trigger disabled"][1:]):
+            connect().execute(statement)
+        articles.execute("COMMIT")
+        waiting.result()
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="have been disabled"):
+        near(articles, NEW, 0)
+
+
+def test_there_and_back_while_a_build_ends(connection, connect):
+    create_table(connection, [OLD])
+    connection.execute("CREATE INDEX ON article (fingerprint)")
+    begin_build(connection)
+    connection.execute("BEGIN")
+    connection.execute("SELECT FROM simsql.registry FOR UPDATE")
+    with blocked(connect, build_batch) as waiting:
+        for statement in (*THERE_AND_BACK["trigger disabled"][:1], WRITE, *THERE_AND_BACK["trigger disabled"][1:]):
+            connect().execute(statement)
+        connection.execute("COMMIT")
+        assert waiting.result()
+    with pytest.raises(errors.ObjectNotInPrerequisiteState, match="have been disabled"):
+        near(connection, NEW, 0)
+
+
+def test_maintain_notices_what_a_statement_that_was_rolled_back_left(articles):
+    """It wrote the number of its command into rows of the catalogue, by which they are known after VACUUM FULL."""
+    articles.execute("BEGIN")
+    articles.execute("ALTER TABLE article DISABLE TRIGGER ALL")
+    articles.execute("ROLLBACK")
+    articles.execute("CALL simsql.maintain()")
+    articles.execute("VACUUM FULL pg_trigger")
+    assert near(articles, OLD, 0) == [(OLD, 0)]
 
 
 def test_an_expression_that_comes_back(connection):
