@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 from simsql.database.bigint import encode_scope, from_bigint
 from simsql.database.primary_keys import NO_KEY
 from simsql.database.query import RowQuery
-from simsql.database.search_index import SearchIndex, compared_texts, text_of_row
+from simsql.database.search_index import SearchIndex, compared_texts, fingerprint_of_row, text_of_row
 from simsql.database.similar import SimilarOptions
 from simsql.database.transfer import as_bytes, document_of, has_bytes, raw_connection
 from simsql.errors import UsageError
@@ -101,7 +101,7 @@ def explain_row(
         values = ", ".join(f"{name}={document[name]}" for name in target.scope_columns.split(", "))
         why = f"the row is in another scope: {values}"
     elif similar is None and distance > within:
-        why = f"distance {distance} is above {within}{_other_text(index, own, fingerprint)}"
+        why = f"distance {distance} is above {within}{_other_text(index, connection, document, own, fingerprint)}"
     elif similar is None and fingerprint not in matches:
         why = "the index has no key of the row: look for faults with simsql index verify"
     elif query.similarity is not None:
@@ -112,7 +112,7 @@ def explain_row(
             why = (
                 f"its fingerprint is an unlikely one for such a text: the search expects to find {expected} of the"
                 " rows exactly as similar as asked, and more with a higher recall"
-            ) + _other_text(index, own, fingerprint)
+            ) + _other_text(index, connection, document, own, fingerprint)
     reasons = [] if similar is not None else [f"distance {distance} is at most {within}"]
     reasons += [] if alike is None else [f"similarity {show_similarity(alike)} is at least {query.similarity:g}"]
     found = f"the search finds it: {', and '.join(reasons)}"
@@ -134,11 +134,13 @@ def _compare(wanted: float, found: float | None, estimate: float | None, column:
     return None
 
 
-def _other_text(index: SearchIndex, text: str | None, fingerprint: int) -> str:
+def _other_text(
+    index: SearchIndex, connection: Connection, row: dict[str, Any], text: str | None, stored: int
+) -> str:
     """Return what to say of the fingerprint of a row if its text has another one."""
     try:
-        is_other = text is not None and index.fingerprint(text) != fingerprint
-    except UsageError:  # of an index with several sources, or with an unknown recipe, nothing can be said
+        is_other = fingerprint_of_row(index, connection, row, text) != stored
+    except UsageError:  # of an index with unknown sources or an unknown recipe, nothing can be said
         return ""
     return (
         "; the fingerprint of the row is not that of its text by the recipe of the index: it was made by another"

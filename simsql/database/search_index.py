@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Unpack
@@ -607,6 +608,20 @@ def compared_texts(
 def text_of_row(row: Mapping[str, Any], compared: TextColumns) -> str | None:
     """Return the text of a row that a search compares."""
     return join_texts(text_of(row[column], extract) for column, extract in compared.items())
+
+
+def fingerprint_of_row(
+    index: SearchIndex, connection: Connection, row: Mapping[str, Any], text: str | None
+) -> int | None:
+    """Return the fingerprint of the sources of a row, or of `text` if it knows none. Raises UsageError."""
+    found = index._describe(connection)
+    where = f"{index._table}({found.column})"
+    if found.sources is not None:
+        extract = agreed_extract(found.recipe_id, index._extract, where)
+        return replace(found.sources, extract=extract).compute(row, where)
+    if text is None:
+        raise UsageError(f"{where} has no source")
+    return fingerprint_text(text, None, found.recipe, where)
 
 
 def _source_compared(index: _Described, table: str) -> Sequence[str]:

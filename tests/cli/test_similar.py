@@ -87,6 +87,19 @@ def test_why_a_row_is_found_or_not(similar):
     assert explain("stale").endswith("by another recipe, or the text has changed since")
 
 
+def test_near_compares_the_fingerprint_of_a_row_with_the_sources_of_the_index(connection, database_url):
+    def explain(key):
+        search = ("near", "article", "--fingerprint", simhash(TEXT), "--explain", key)
+        return run(*search, "--database", database_url).done().lines[-1]
+
+    assert explain("half").startswith("not found: distance ")
+    assert explain("half").endswith(" is above 3")
+    connection.execute("ALTER TABLE article ADD head text")
+    for sources in ('{"body": 1}', '{"body": 1, "head": 2}'):
+        connection.execute("SELECT simsql.alter_index('article', 'fp', sources => %s)", [sources])
+        assert explain("stale").endswith("by another recipe, or the text has changed since")
+
+
 def test_the_texts_of_several_columns_are_joined(similar, connection, database_url):
     connection.execute("ALTER TABLE article ADD head text, ADD rest text")
     connection.execute(
