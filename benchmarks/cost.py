@@ -58,8 +58,8 @@ CASES = (
 class Session:
     """A connection, and the process of the server behind it."""
 
-    def __init__(self, cluster: PostgresServer) -> None:
-        self.connection = connect(cluster)
+    def __init__(self, cluster: PostgresServer, database: str = "postgres") -> None:
+        self.connection = connect(cluster, database)
         self.process = Path("/proc") / str(self.connection.info.backend_pid)
 
     def __enter__(self) -> Self:

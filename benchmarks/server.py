@@ -89,9 +89,9 @@ def run_kept_server(folder: Path) -> Iterator[PostgresServer]:
         yield cluster
 
 
-def connect(cluster: PostgresServer) -> psycopg.Connection:
+def connect(cluster: PostgresServer, database: str = "postgres") -> psycopg.Connection:
     """Return a new connection of psycopg in autocommit mode, over the socket."""
-    url = cluster.url()
+    url = cluster.url(database)
     return psycopg.connect(dbname=url.database, user=url.username, autocommit=True, **url.query)  # type: ignore[arg-type]
 
 

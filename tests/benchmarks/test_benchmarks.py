@@ -18,7 +18,7 @@ import pytest
 from citus import Citus
 from program import temporary_folder
 
-from benchmarks import bars, cost, data, follow, load, mixture, pgbench, storages, upkeep
+from benchmarks import bars, churn, cost, data, follow, load, mixture, pgbench, storages, upkeep
 from benchmarks.__main__ import ALL, SECTIONS, WITHOUT_SERVER, measure
 from benchmarks.figures import Figure, Report, format_value, read_report
 from benchmarks.harness import Bench, Options, Run, Target
@@ -172,6 +172,19 @@ def test_costs_are_measured_and_searches_checked(options: Options, monkeypatch: 
     lines = [line for line in cost.tables(found, options.rows) if line.startswith("|")]
     assert sum("| 2 |" in line for line in lines) == 6
     assert all(line.count("|") == titles.count("|") for titles, line in pairwise(lines) if "---" in titles)
+
+
+def test_a_month_is_measured_and_searches_checked(
+    options: Options, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(churn, "_SETTINGS", churn._SETTINGS | {"fsync": "off"})  # there are many checkpoints
+    churn.main(options.rows, 2, options.folder)
+    shown = capsys.readouterr().out
+    assert shown.count("; 2,000 searches equal brute force\n") == 4
+    assert [line.count(" | ") for line in shown.splitlines() if re.match(r"\| \d", line)] == [8] * 12
+    monkeypatch.setattr(churn, "Oracle", lambda values: Oracle(values[::2]))
+    with pytest.raises(SystemExit, match="finds"):
+        churn.main(options.rows, 1, options.folder)
 
 
 def test_load_is_measured_and_the_index_followed(
