@@ -576,7 +576,9 @@ class Trial:
                 self._leave_inheritance()
                 if "simsql.repair:" in hint:
                     return
-            statements = re.findall(r"(?:SELECT|CALL)\b[^;]*simsql\.[^;]*\);", hint)
+            statements = re.findall(
+                r"(?:SELECT|CALL)\b[^;]*simsql\.[^;]*\);|ALTER TABLE [^;]* NO INHERIT [^;]*;", hint
+            )
             if re.search(_GIVE_UP, hint):
                 statements = [f"SELECT simsql.drop_index('{index['table']}', '{index['column']}');"]
             if not statements:

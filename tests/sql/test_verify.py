@@ -420,7 +420,7 @@ def test_what_depends_on_a_key_table_has_to_go_first(articles):
         with pytest.raises(errors.DependentObjectsStillExist, match=r"needs table simsql\.keys_1_1") as refused:
             articles.execute(f"SELECT simsql.{statement}('article')")
         assert refused.value.diag.message_detail == "table public.child depends on table simsql.keys_1_1"
-        assert "ALTER TABLE ... NO INHERIT simsql.keys_1_1;" in refused.value.diag.message_hint
+        assert "ALTER TABLE public.child NO INHERIT simsql.keys_1_1;" in refused.value.diag.message_hint
     articles.execute("ALTER TABLE child NO INHERIT simsql.keys_1_1; CREATE VIEW seen AS TABLE simsql.keys_1_1")
     with pytest.raises(errors.DependentObjectsStillExist, match=r"needs table simsql\.keys_1_1"):
         articles.execute("SELECT simsql.drop_index('article')")

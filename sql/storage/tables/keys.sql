@@ -225,7 +225,10 @@ BEGIN
             GET STACKED DIAGNOSTICS others = PG_EXCEPTION_DETAIL;
             RAISE EXCEPTION 'simsql: something of yours needs table simsql.%', keys
                 USING ERRCODE = 'dependent_objects_still_exist', DETAIL = others,
-                      HINT = format('Drop it, or take a table out: ALTER TABLE ... NO INHERIT simsql.%s;', keys);
+                      HINT = 'Drop it' || coalesce((
+                          SELECT ', or take tables out: ' || string_agg(format('ALTER TABLE %s NO INHERIT simsql.%s;',
+                                                                               i.inhrelid::regclass, keys), ' ')
+                            FROM pg_inherits AS i WHERE i.inhparent = to_regclass('simsql.' || keys)), '.');
         END;
     END LOOP;
 END
