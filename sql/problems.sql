@@ -68,6 +68,15 @@ BEGIN
       FROM simsql.registry AS r CROSS JOIN LATERAL simsql._health(r) AS h
      WHERE h.hint IS NOT NULL AND h.hint NOT LIKE '%simsql.registry%'
      UNION ALL
+    -- Its B-trees are complete or invalid, slow down writers and serve no search.
+    SELECT r.table_name, r.column_name, 'change of storage unfinished', format('%s(%I)', r.table_name, r.column_name),
+           'Wait for the change to finish. If it was interrupted: '
+           || simsql._call('change_storage', ARRAY[r.table_id::text, r.storage, r.column_name])
+      FROM simsql.registry AS r
+     WHERE r.storage = 'tables'
+       AND EXISTS (SELECT FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+                    WHERE i.indrelid = r.table_id AND c.relname ~ ('^simsql_' || r.id || '_\d+$'))
+     UNION ALL
     -- Those of indexes without another fault: a role that may read the table also learns it from the state.
     SELECT r.table_name, r.column_name, 'key table empty', k, simsql._call('repair', ARRAY[r.table_id::text])
       FROM simsql.registry AS r CROSS JOIN LATERAL simsql._empty_key_tables(r) AS k

@@ -67,6 +67,18 @@ FAULTS = {
             )
         ],
     ),
+    "a change of storage that was interrupted": (
+        "DO $$ BEGIN EXECUTE format('CREATE INDEX simsql_1_1 ON article ((fingerprint & %s), fingerprint)',"
+        " (SELECT lead_mask FROM simsql._permutations(4, 1, 0) WHERE number = 1)); END $$",
+        [
+            (
+                "change of storage unfinished",
+                "public.article(fingerprint)",
+                "Wait for the change to finish. If it was interrupted:"
+                " SELECT simsql.change_storage('public.article', 'tables', 'fingerprint');",
+            )
+        ],
+    ),
 }
 
 
