@@ -9,11 +9,11 @@
 -- Names, types and files do come back. They are in the stamp so that one comparison tells that nothing has changed.
 -- If they differ, _faults looks closer.
 
--- The files of the catalogues that marks are about: VACUUM FULL writes new ones. PostgreSQL inlines it.
+-- The files of the catalogues that marks and policies are about: VACUUM FULL writes new ones. PostgreSQL inlines it.
 CREATE OR REPLACE FUNCTION simsql._catalog_files() RETURNS oid[]
 LANGUAGE sql STABLE
 RETURN ARRAY[pg_relation_filenode('pg_class'), pg_relation_filenode('pg_attribute'), pg_relation_filenode('pg_trigger'),
-             pg_relation_filenode('pg_proc')];
+             pg_relation_filenode('pg_proc'), pg_relation_filenode('pg_policy')];
 
 -- Whether an index certainly has all keys that a search needs, which has seen this stamp in its snapshot: its stamp is
 -- still the same, and so is the catalogue. It is VOLATILE, and so has a snapshot of its own, which is later than the

@@ -288,6 +288,21 @@ def test_a_policy_that_hides_keys_after_the_snapshot(articles, connect, new_role
         near(session, OLD, 0)
 
 
+def test_a_policy_in_the_place_that_it_had_before(connection, connect, new_role):
+    """VACUUM FULL removes the version of the policy that the same transaction had written before."""
+    create_table(connection, [OLD])
+    role = new_role()
+    connection.execute(f"GRANT SELECT ON article TO {role}")
+    with connection.transaction():
+        create_index(connection)
+        last_policy = "SELECT polrelid::regclass FROM pg_policy ORDER BY ctid DESC LIMIT 1"
+        (last,) = connection.execute(last_policy).fetchone()
+        connection.execute(f"ALTER POLICY readers ON {last} USING (false)")
+    connection.execute("VACUUM FULL pg_policy")
+    with pytest.raises(errors.ObjectNotInPrerequisiteState):
+        near(connect(role), OLD, 0)
+
+
 def test_crash_between_unlogged_logged_unlogged_needs_the_file_of_the_table(articles):
     """A crash empties key tables that stay unlogged, also while the table is a logged one."""
     articles.execute("ALTER TABLE article SET UNLOGGED")
