@@ -49,8 +49,9 @@ def hamming_distance(
     """Return the number of bits, 0 to 64, in which two fingerprints differ.
 
     For two fingerprints in any of their forms the result is an int, or None if one of them is None or a masked
-    element. If one argument is an array of integers or a column of pyarrow or Polars, the result is a uint8 array,
-    broadcast by the rules of NumPy, and masked if an argument is masked, null or None. Raises ValueError for
+    element. If one argument is an array of integers, an iterable of fingerprints or a column of pyarrow or
+    Polars, the result is a uint8 array, broadcast by the rules of NumPy, and masked if an argument is masked, null
+    or None. Raises ValueError for
     values that do not have 64 bits and for shapes that do not fit, TypeError for others.
     """
     return differing_bits(a, b)

@@ -186,7 +186,7 @@ def test_many_partitions_need_room_for_locks(connection, connect):
     for number in range(12, 40):
         connection.execute(partition.format(number))
     # Each partition with four B-trees of the index, one of its column and that of the key; and simsql's relations.
-    promised = 20 + 41 * 7
+    promised = 24 + 41 * 7
     hint = (
         f"a search takes up to {promised} locks: set max_locks_per_transaction to {(promised + 1) // 2} or more,"
         " or have fewer partitions"

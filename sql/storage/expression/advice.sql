@@ -15,7 +15,7 @@ BEGIN
     RETURN (
         SELECT format('a search takes up to %s locks: set max_locks_per_transaction to %s or more, '
                       'or have fewer partitions', s.locks, (s.locks + 1) / 2)
-          FROM (SELECT 20 + count(*) + sum((SELECT count(*) FROM pg_index AS i WHERE i.indrelid = t))::bigint
+          FROM (SELECT 24 + count(*) + sum((SELECT count(*) FROM pg_index AS i WHERE i.indrelid = t))::bigint
                   FROM simsql._with_partitions(table_id) AS t) AS s (locks)
          WHERE s.locks > 4 * current_setting('max_locks_per_transaction')::integer);
 END
