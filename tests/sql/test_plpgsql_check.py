@@ -18,6 +18,9 @@ CREATE TABLE pg_catalog.pg_dist_local_group (groupid integer);
 CREATE FUNCTION pg_catalog.run_command_on_placements(regclass, text, parallel boolean DEFAULT true)
 RETURNS TABLE (nodename text, nodeport integer, shardid bigint, success boolean, result text)
 LANGUAGE sql BEGIN ATOMIC SELECT '', 0, 0::bigint, true, ''; END;
+CREATE FUNCTION pg_catalog.run_command_on_workers(text)
+RETURNS TABLE (nodename text, nodeport integer, success boolean, result text)
+LANGUAGE sql BEGIN ATOMIC SELECT '', 0, true, ''; END;
 CREATE FUNCTION pg_catalog.column_to_column_name(regclass, text) RETURNS text LANGUAGE sql RETURN '';
 RESET allow_system_table_mods;
 """
@@ -46,8 +49,9 @@ WRONG = [
     r'record "\w+" is not assigned yet|cached plan is not valid plan|dynamic SQL',
     # near and similar_candidates have a call for each index that there may be.
     r"function simsql\.(search|similar)_\d+\(bigint, integer(, jsonb){0,2}\) does not exist",
-    # The scope of an index without one.
+    # The scope of an index without one, and the type of the rows.
     r'^simsql\.similar_\d+.*unused parameter "\$3"',
+    r'^simsql\.rows_\d+.*unused parameter "\$[34]"',
     # It works in a subtransaction.
     r"cannot (commit|roll back) while a subtransaction is active",
     # A LOOP without EXIT ends with RETURN or an error.
