@@ -46,12 +46,10 @@ BEGIN
                    SELECT (p.ctid, p.xmin)::simsql._mark FROM pg_policy AS p WHERE p.polrelid = ANY ((r.stamp).ids))
                ELSE true END
            AND array_eq(ARRAY[(r.stamp).has_children], ARRAY(
-               -- A snapshot that is older than another session's change may show two rows. The caller may not use the
-               -- schema that the table was in.
-               SELECT c.relhassubclass FROM pg_class AS c
-                WHERE c.oid = r.table_id AND format('%s.%I', c.relnamespace::regnamespace, c.relname) = r.table_name))
+               -- A snapshot that is older than another session's change may show two rows.
+               SELECT c.relhassubclass FROM pg_class AS c WHERE c.oid = r.table_id))
            AND coalesce((r.stamp).file = pg_relation_filenode(r.table_id), true)
-           AND current_setting('citus.version', true) IS NULL
+           AND to_regclass(r.table_name) = r.table_id AND current_setting('citus.version', true) IS NULL
       INTO is_unchanged
       FROM simsql.registry AS r
      WHERE r.id = index_id AND r.stamp_id = _is_complete.stamp_id AND r.ready;
@@ -66,7 +64,7 @@ AS $$
 DECLARE
     index constant simsql.registry := (SELECT r FROM simsql.registry AS r WHERE r.id = index_id);
 BEGIN
-    RETURN simsql._full_name(index.table_id) IS NOT DISTINCT FROM index.table_name
+    RETURN to_regclass(index.table_name) IS NOT DISTINCT FROM index.table_id
            AND simsql._current_stamp(index, (index.stamp).ids) IS NOT DISTINCT FROM index.stamp
            AND simsql._changed_catalogs(index, index.stamp, simsql._stamped_on(index)) = '{}'
            AND (NOT simsql._is_distributed(index.table_id)

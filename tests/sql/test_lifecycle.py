@@ -280,16 +280,3 @@ def test_a_new_index_drops_the_functions_of_another_with_its_id(connection, scop
     connection.execute("SELECT simsql.drop_index('article')")
     functions = "SELECT count(*) FROM pg_proc WHERE proname ~ '^(search|scan)_1$'"
     assert connection.execute(functions).fetchone() == (0,)
-
-
-@pytest.mark.parametrize("search", ["near('side.article', 1, 0)", "near_many('side.article', '{1}', 0)"])
-def test_a_table_has_left_a_schema_that_the_caller_may_not_use(connection, new_role, storage, search):
-    role = new_role()
-    connection.execute("CREATE SCHEMA app; CREATE SCHEMA side; CREATE TABLE app.article (fingerprint bigint)")
-    connection.execute("SELECT simsql.create_index('app.article', 'fingerprint', storage => %s)", [storage])
-    connection.execute(
-        "ALTER TABLE app.article SET SCHEMA side;"
-        f"GRANT SELECT ON side.article TO {role}; GRANT USAGE ON SCHEMA side TO {role}; SET ROLE {role}"
-    )
-    with pytest.raises(errors.ObjectNotInPrerequisiteState, match=r"was called app\.article"):
-        connection.execute(f"SELECT * FROM simsql.{search}")
