@@ -83,7 +83,7 @@ class Change(NamedTuple):
         kind = "changed" if self.dropped and self.created else "added" if self.created else "removed"
         for change in self.altered:
             name = ".".join(filter(None, (change.schema, change.table_name, change.column_name)))
-            what = ", ".join(change._options())
+            what = ", ".join(change.options())
             log.info("Detected changed %s of the simhash index on %r", what, name)
         if index := self.created or self.dropped:
             name = ".".join(filter(None, (index.schema, index.table_name, index.column_name)))

@@ -130,7 +130,7 @@ class ColumnOp(SimsqlOp):
         """Return the statement that runs on the table."""
         raise NotImplementedError
 
-    def _options(self) -> dict[str, object]:
+    def options(self) -> dict[str, object]:
         """Return the named arguments of the operation."""
         return {}
 
@@ -147,12 +147,12 @@ class ColumnOp(SimsqlOp):
     def _arguments(self) -> list[str]:
         # Names may be a subclass of str that is written otherwise.
         schema = {} if self.schema is None else {"schema": str(self.schema)}
-        options = [f"{option}={value!r}" for option, value in {**schema, **self._options()}.items()]
+        options = [f"{option}={value!r}" for option, value in {**schema, **self.options()}.items()]
         return [repr(str(self.table_name)), repr(str(self.column_name)), *options]
 
     def to_diff_tuple(self) -> tuple[Any, ...]:
         """Return what `alembic check` shows."""
-        options = self._options()
+        options = self.options()
         return (self.kind, self.schema, self.table_name, self.column_name, *([options] if options else []))
 
 
@@ -226,7 +226,8 @@ class CreateSimhashIndexOp(ColumnOp):
     def _statement(self) -> SimhashIndexDDL:
         return CreateSimhashIndex(self.spec, concurrently=self.concurrently)
 
-    def _options(self) -> dict[str, object]:
+    def options(self) -> dict[str, object]:
+        """Return the named arguments of the operation."""
         unknown = {} if self.spec.recipe else {"recipe": None}
         flags = {"concurrently": self.concurrently, "is_default": self.is_default}
         return self.spec.options() | unknown | {name: True for name, is_set in flags.items() if is_set}
@@ -300,7 +301,8 @@ class ChangeSimhashStorageOp(ColumnOp):
     def _statement(self) -> SimhashIndexDDL:
         return SimhashIndexDDL("change_storage", self.storage, str(self.column_name))
 
-    def _options(self) -> dict[str, object]:
+    def options(self) -> dict[str, object]:
+        """Return the named arguments of the operation."""
         return {"storage": self.storage}
 
 
@@ -337,7 +339,8 @@ class AlterSimhashIndexOp(ColumnOp):
         sources = dict(IndexSpec("", sources=self.sources).sources)
         return SimhashIndexDDL("alter_index", *as_arguments(self.column_name, {"sources": sources}))
 
-    def _options(self) -> dict[str, object]:
+    def options(self) -> dict[str, object]:
+        """Return the named arguments of the operation."""
         return {"sources": self.sources}
 
 

@@ -17,8 +17,9 @@ from simsql.database.bigint import from_bigint, to_bigint
 from simsql.database.query import NOT_GIVEN, NotGiven, RowQuery, Text, compared_source
 from simsql.database.sources import Extract, Sources
 from simsql.fingerprint import Revision, sketch, sketch_distance, sketch_id
-from simsql.sqlalchemy.events import add_default, follow_sources
+from simsql.sqlalchemy.events import follow_sources
 from simsql.sqlalchemy.expressions import FingerprintArgument, as_fingerprint, beside, root_column
+from simsql.sqlalchemy.inserts import add_default
 from simsql.sqlalchemy.sources import find_other
 
 

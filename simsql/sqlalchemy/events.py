@@ -2,31 +2,24 @@
 
 Importing this module registers no listeners. The first column type with a source registers one, for the event that
 SQLAlchemy sends when an attribute of a class is mapped. It attaches the unit-of-work events to the mappers of such
-columns only. For inserts without the unit of work, there is a column default.
+columns only. For inserts without the unit of work, there is a column default: see `inserts`.
 """
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from sqlalchemy import Column, ColumnDefault, Connection, event, inspect, update
+from sqlalchemy import Column, Connection, event, inspect, update
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import InstanceState, Mapper, PassiveFlag, QueryableAttribute, Session, class_mapper
 from sqlalchemy.orm.attributes import History, get_history
 from sqlalchemy.orm.exc import UnmappedClassError
 
 from simsql.arrays.checks import is_missing
-from simsql.database import recipes
 from simsql.database.bigint import to_bigint
 from simsql.database.sources import Sources, compute_many
-from simsql.sqlalchemy.expressions import TableName
-from simsql.sqlalchemy.sources import compute_row, find_other, is_sketch, name_sources, source_key
-
-_TRANSLATION = "schema_translate_map"
-# The last text of an execution, and its values by the names of the columns.
-_last: WeakKeyDictionary[Any, tuple[str, dict[str, int | None]]] = WeakKeyDictionary()
+from simsql.sqlalchemy.recipes import refuse_other_recipe
+from simsql.sqlalchemy.sources import compute_row, find_other, name_sources
 
 
 @functools.cache
@@ -259,68 +252,3 @@ def _merge_assigned(property_: Any) -> None:
         property_.__class__ = type(
             kind.__name__, (_MergesAssigned, kind), {"__slots__": (), "inherit_cache": True}
         )
-
-
-def refuse_other_recipe(
-    connection: Connection, column: Column[Any], sources: Sources, options: Mapping[str, Any] | None = None
-) -> None:
-    """Raise UsageError if the column's simhash index in the database certainly has a different recipe.
-
-    If the sources have none, raise it if the column has other sketches. `options` are the execution options of the
-    statement; by default, the connection's.
-    """
-    if connection.dialect.name != "postgresql":
-        return
-    table = column.table
-    translation = (connection.get_execution_options() if options is None else options).get(_TRANSLATION) or {}
-    key = translation.get(table.schema, table.schema), table.name
-    sketches = [other.name for other in table.columns if is_sketch(other)]
-    written = recipes.WrittenTable(key, table.name, TableName(table), sketches)
-    given = {_TRANSLATION: translation} if translation else {}
-    recipes.refuse_other_recipe(connection, written, column.name, sources.recipe_id, sources.revision, given)
-
-
-def add_default(column: Column[Any], _: object) -> None:
-    """Add a default that computes the value to a column of a table, unless it has a default."""
-    sources = getattr(column.type, "sources", None)  # an array of fingerprints has none
-    if column.default is not None or not isinstance(sources, Sources):
-        return
-
-    def compute(context: Any) -> int | None:
-        """Return the value for the row that is being inserted; None unless the row has all sources."""
-        original, row = _inserted_row(context)
-        keys = {name: source_key(original, name) for name in sources.names}
-        if not row.keys() >= set(keys.values()):
-            return None  # what is missing may be an expression
-        texts = {name: row[key] for name, key in keys.items()}
-        refuse_other_recipe(context.root_connection, original, sources, context.execution_options)
-        other, of_other = find_other(sources, original.table.columns)
-        text = next(iter(texts.values()))
-        if other is None or not isinstance(text, str):
-            return compute_row(sources, texts, f"{original.table.name}.{original.name}")
-        # Both columns of a row are computed one after the other.
-        of_text, values = _last.get(context, (None, {}))
-        if of_text != text or original.name not in values:
-            ((own, others),) = compute_many([text], sources, of_other)
-            values = {original.name: own, other.name: others}
-            _last[context] = text, values
-        return values[original.name]
-
-    ColumnDefault(compute)._set_parent_with_dispatch(column)
-
-
-def _inserted_row(context: Any) -> tuple[Column[Any], Mapping[str, Any]]:
-    """Return the column for which a default is computed, and the values of its row by the keys of the columns."""
-    column, row = context.current_column, context.get_current_parameters(isolate_multiinsert_groups=False)
-    # An INSERT in a CTE is a part of a statement of another kind.
-    if not getattr(context.compiled.compile_state, "_has_multi_parameters", False):
-        return column, row
-    # One of several rows in VALUES: parameters have its number, and from the second row on, so has the column.
-    # SQLAlchemy separates the rows itself, but not those of a mapped class, nor rows with an expression.
-    number = column.index + 1 if column._is_multiparam_column else 0
-    column = column.original if number else column
-    names = {key: f"{key}_m{number}" for key, _ in column.table.columns.items()}
-    if number == 0:
-        # Another default has stored its value for the first row under the bare key.
-        row = {names[key]: row[key] for key in names if key in row} | row
-    return column, {key: row[name] for key, name in names.items() if name in row}
