@@ -32,6 +32,16 @@ class SimsqlOp(MigrateOperation):
 
     name: ClassVar[str]
 
+    def __init_subclass__(cls) -> None:
+        """Let the operation in `op` take the arguments of the class, unless it has arguments of its own."""
+
+        def invoke(cls: type[SimsqlOp], operations: Operations, *arguments: Any, **options: Any) -> None:
+            operations.invoke(cls(*arguments, **options))
+
+        if hasattr(cls, "name") and not hasattr(cls, cls.name):
+            invoke.__name__, invoke.__doc__ = cls.name, cls.__doc__
+            setattr(cls, cls.name, classmethod(invoke))
+
     def run(self, operations: Operations) -> None:
         """Run the operation, or print it as SQL."""
         raise NotImplementedError
@@ -50,18 +60,13 @@ class SimsqlOp(MigrateOperation):
 
 
 class InstallSimsqlOp(SimsqlOp):
-    """Install the schema simsql."""
+    """Install the schema simsql, or upgrade it, in the migration's transaction.
+
+    The schema stores its own version, outside the history of the application. If the schema is up to date,
+    nothing happens. With `--sql`, the script installs simsql in a database without it.
+    """
 
     name = "install_simsql"
-
-    @classmethod
-    def install_simsql(cls, operations: Operations) -> None:
-        """Install the schema simsql, or upgrade it, in the migration's transaction.
-
-        The schema stores its own version, outside the history of the application. If the schema is up to date,
-        nothing happens. With `--sql`, the script installs simsql in a database without it.
-        """
-        operations.invoke(cls())
 
     def reverse(self) -> UninstallSimsqlOp:
         """Return the operation that undoes this one."""
@@ -83,18 +88,13 @@ class InstallSimsqlOp(SimsqlOp):
 
 
 class UninstallSimsqlOp(SimsqlOp):
-    """Remove the schema simsql, unless something uses it."""
+    """Remove the schema simsql with all its objects, in the migration's transaction.
+
+    If simhash indexes, such as those of another branch, views, columns or triggers of `simsql.clear_on_change` use
+    it, the schema stays and no error is raised.
+    """
 
     name = "uninstall_simsql"
-
-    @classmethod
-    def uninstall_simsql(cls, operations: Operations) -> None:
-        """Remove the schema simsql with all its objects, in the migration's transaction.
-
-        If simhash indexes, such as those of another branch, views, columns or triggers of `simsql.clear_on_change`
-        use it, the schema stays and no error is raised.
-        """
-        operations.invoke(cls())
 
     def reverse(self) -> InstallSimsqlOp:
         """Return the operation that undoes this one."""
@@ -242,20 +242,14 @@ class CreateSimhashIndexOp(ColumnOp):
 
 @dataclass(eq=False, kw_only=True)
 class DropSimhashIndexOp(ColumnOp):
-    """Drop a simhash index. To reverse it, pass the operation that creates the index as `dropped`."""
+    """Drop a simhash index, but not the column and its B-tree, in the migration's transaction.
+
+    Writers of the table wait until the migration ends. To reverse the operation, pass the one that creates the
+    index as `dropped`.
+    """
 
     name, kind = "drop_simhash_index", "remove_simhash_index"
     dropped: CreateSimhashIndexOp | None = None
-
-    @classmethod
-    def drop_simhash_index(
-        cls, operations: Operations, table_name: str, column_name: str, *, schema: str | None = None
-    ) -> None:
-        """Drop a simhash index, but not the column and its B-tree, in the migration's transaction.
-
-        Writers of the table wait until the migration ends.
-        """
-        operations.invoke(cls(table_name, column_name, schema=schema))
 
     def reverse(self) -> CreateSimhashIndexOp:
         """Return the operation that undoes this one; UsageError without `dropped`."""
@@ -272,27 +266,14 @@ class DropSimhashIndexOp(ColumnOp):
 
 @dataclass(eq=False, kw_only=True)
 class ChangeSimhashStorageOp(ColumnOp):
-    """Keep a simhash index in the other storage."""
+    """Keep a simhash index in the other storage, "tables" or "expression", in the migration's transaction.
+
+    Its design, recipe and scope stay. Writers of the table wait, and at the end readers too, until the migration
+    ends. `simsql index change-storage` changes to "expression" while others read and write.
+    """
 
     name = kind = "change_simhash_storage"
     storage: Storage
-
-    @classmethod
-    def change_simhash_storage(
-        cls,
-        operations: Operations,
-        table_name: str,
-        column_name: str,
-        *,
-        storage: Storage,
-        schema: str | None = None,
-    ) -> None:
-        """Keep a simhash index in the other storage, "tables" or "expression", in the migration's transaction.
-
-        Its design, recipe and scope stay. Writers of the table wait, and at the end readers too, until the
-        migration ends. `simsql index change-storage` changes to "expression" while others read and write.
-        """
-        operations.invoke(cls(table_name, column_name, storage=storage, schema=schema))
 
     def reverse(self) -> ChangeSimhashStorageOp:
         """Return the operation that undoes this one."""
@@ -308,28 +289,15 @@ class ChangeSimhashStorageOp(ColumnOp):
 
 @dataclass(eq=False, kw_only=True)
 class AlterSimhashIndexOp(ColumnOp):
-    """Change the sources of a simhash index, and with them its trigger; `before` are those until now."""
+    """Say which columns hold the texts of an index, as in `create_simhash_index`; {} if they are unknown.
+
+    Their trigger is created, or dropped with {}. No fingerprint changes. Writers of the table wait until the
+    migration ends. To reverse the operation, pass the sources until now as `before`.
+    """
 
     name = kind = "alter_simhash_index"
     sources: str | Mapping[str, int]
     before: str | Mapping[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def alter_simhash_index(
-        cls,
-        operations: Operations,
-        table_name: str,
-        column_name: str,
-        *,
-        sources: str | Mapping[str, int],
-        schema: str | None = None,
-    ) -> None:
-        """Say which columns hold the texts of an index, as in `create_simhash_index`; {} if they are unknown.
-
-        Their trigger is created, or dropped with {}. No fingerprint changes. Writers of the table wait until the
-        migration ends.
-        """
-        operations.invoke(cls(table_name, column_name, sources=sources, schema=schema))
 
     def reverse(self) -> AlterSimhashIndexOp:
         """Return the operation that undoes this one."""
@@ -346,27 +314,14 @@ class AlterSimhashIndexOp(ColumnOp):
 
 @dataclass(eq=False, kw_only=True)
 class SetDefaultSimhashIndexOp(ColumnOp):
-    """Let searches that name no column use a simhash index."""
+    """Let searches that name no column use this index, if the table has several, from the next commit on.
+
+    If another index was the default until now, then at most `missing` rows, 0 or more, may have a fingerprint for
+    that one and none for this one. Nobody waits. To undo it, name the other column.
+    """
 
     name = kind = "set_default_simhash_index"
     missing: int = 0
-
-    @classmethod
-    def set_default_simhash_index(
-        cls,
-        operations: Operations,
-        table_name: str,
-        column_name: str,
-        *,
-        missing: int = 0,
-        schema: str | None = None,
-    ) -> None:
-        """Let searches that name no column use this index, if the table has several, from the next commit on.
-
-        If another index was the default until now, then at most `missing` rows, 0 or more, may have a
-        fingerprint for that one and none for this one. Nobody waits. To undo it, name the other column.
-        """
-        operations.invoke(cls(table_name, column_name, missing=missing, schema=schema))
 
     def _statement(self) -> SimhashIndexDDL:
         return SimhashIndexDDL("set_default_index", str(self.column_name), self.missing)
@@ -374,23 +329,13 @@ class SetDefaultSimhashIndexOp(ColumnOp):
 
 @dataclass(eq=False, kw_only=True)
 class ClearFingerprintsOp(ColumnOp):
-    """Set all fingerprints of a column to NULL.
+    """Set all fingerprints of a column to NULL, in the migration's transaction, for a change of the recipe.
 
-    Autogenerate adds it between dropping the index with one recipe or some sources and creating the index with
-    another.
+    Fingerprints of two recipes cannot be compared. Run `simsql backfill` to compute the new ones. Autogenerate adds
+    it between dropping the index with one recipe or some sources and creating the index with another.
     """
 
     name = kind = "clear_fingerprints"
-
-    @classmethod
-    def clear_fingerprints(
-        cls, operations: Operations, table_name: str, column_name: str, *, schema: str | None = None
-    ) -> None:
-        """Set all fingerprints of a column to NULL, in the migration's transaction, for a change of the recipe.
-
-        Fingerprints of two recipes cannot be compared. Run `simsql backfill` to compute the new ones.
-        """
-        operations.invoke(cls(table_name, column_name, schema=schema))
 
     def reverse(self) -> ClearFingerprintsOp:
         """Return the operation that clears the new fingerprints; the old ones are not restored."""

@@ -131,8 +131,10 @@ def _is_queryset(value: type) -> bool:
 
 def _operation(operation: Any) -> Entry:
     """Return the entry of an operation of migrations as `op` has it."""
-    method = getattr(operation, operation.name)
-    _, *parameters = inspect.signature(method).parameters.values()  # the first are the operations
+    method = getattr(operation, "create_simhash_index", operation)
+    parameters = [
+        each for name, each in inspect.signature(method).parameters.items() if name not in ("cls", "operations")
+    ]
     # The annotations of this module are strings.
     signature = re.sub(r"(: )'([^']*)'", r"\1\2", str(inspect.Signature(parameters)))
     name = f"op.{operation.name}"
