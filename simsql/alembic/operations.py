@@ -331,8 +331,8 @@ class SetDefaultSimhashIndexOp(ColumnOp):
 class ClearFingerprintsOp(ColumnOp):
     """Set all fingerprints of a column to NULL, in the migration's transaction, for a change of the recipe.
 
-    Fingerprints of two recipes cannot be compared. Run `simsql backfill` to compute the new ones. Autogenerate adds
-    it between dropping the index with one recipe or some sources and creating the index with another.
+    Fingerprints of two recipes cannot be compared. Run `simsql backfill` to compute the new ones. Autogenerate
+    adds it between dropping the index with one recipe or some sources and creating the index with another.
     """
 
     name = kind = "clear_fingerprints"
