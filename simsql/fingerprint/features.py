@@ -30,8 +30,9 @@ _BUCKET = 192
 _BUCKETS = 256
 # Features that are sorted together, which takes about 60 MB.
 _AT_ONCE = 1 << 20
-# One feature in this many is sampled to cut runs into ranges of similar size.
-_SAMPLED = 1 << 10
+# Runs on disk are cut into ranges of the upper bits of the hashes, which are evenly distributed.
+_RANGE_BITS = 10
+_COUNTED = np.dtype([("hash", np.uint64), ("count", np.uint32)])
 
 # Steps of the weights in an idf table, per halving of the document frequency.
 _STEPS = 4
@@ -183,8 +184,10 @@ class Counts(NamedTuple):
 
 def count_features(batches: Iterable[U64], at_least: int = 1) -> Counts:
     """Count hashes, and keep those that occur at least `at_least` times."""
-    kept = [_keep(part, at_least) for part in iter_counts(batches)]
-    kept.append(Counts(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)))
+    kept = [Counts(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64))]
+    for found in iter_counts(batches):
+        often = found.counts >= at_least
+        kept.append(Counts(found.hashes[often], found.counts[often]))
     return Counts(*(np.concatenate(column) for column in zip(*kept, strict=True)))
 
 
@@ -192,89 +195,60 @@ def iter_counts(batches: Iterable[U64]) -> Iterator[Counts]:
     """Yield the counts of hashes, range by range of the hashes in ascending order."""
     with ExitStack() as stack:
         file: IO[bytes] | None = None
-        runs: list[_Run] = []
+        runs: list[I64] = []
         counted: list[Counts] = []
         for together in gather(batches, len, _AT_ONCE):
-            counted.append(_count(np.concatenate(together)))
+            hashes = np.concatenate(together)
+            counted.append(Counts(*distinct(hashes, np.array([len(hashes)]))[:2]))
             if sum(len(part.hashes) for part in counted) <= _AT_ONCE:
                 continue
-            counted = [_add_range(counted)]
+            counted = [_add_up(counted)]
             # Few distinct features, as in a repetitive text, stay in memory.
             if len(counted[0].hashes) > _AT_ONCE // 2:
                 with naming_temporary_files():
                     file = file or stack.enter_context(tempfile.TemporaryFile(prefix="simsql-"))
-                    runs.append(_Run(file, counted.pop()))
+                    runs.append(_write_run(file, counted.pop()))
         if file is None:
             if counted:
-                yield _add_range(counted)
+                yield _add_up(counted)
             return
         if counted:
             with naming_temporary_files():
-                runs.append(_Run(file, _add_range(counted)))
+                runs.append(_write_run(file, _add_up(counted)))
             counted = []
-        yield from _merge(runs)
+        ranges = 1 << _RANGE_BITS
+        step = max(1, ranges * _AT_ONCE // int(sum(run[-1] - run[0] for run in runs)))
+        for first in range(0, ranges, step):
+            last = min(first + step, ranges)
+            yield _add_up([_read_run(file, int(run[first]), int(run[last])) for run in runs])
 
 
-def _count(hashes: U64) -> Counts:
-    found = distinct(hashes, np.array([len(hashes)]))
-    return Counts(found.hashes, found.occurrences)
+def _write_run(file: IO[bytes], found: Counts) -> I64:
+    """Append counted hashes to a file, and return the places where their ranges begin, and where the last ends."""
+    entries = np.empty(len(found.hashes), dtype=_COUNTED)
+    entries["hash"], entries["count"] = found
+    start = file.seek(0, os.SEEK_END) // _COUNTED.itemsize
+    file.write(entries.view(np.uint8).data)
+    file.flush()
+    upper = (found.hashes >> np.uint64(64 - _RANGE_BITS)).view(np.int64)
+    return start + np.searchsorted(upper, np.arange((1 << _RANGE_BITS) + 1))
 
 
-def _add_up(ordered: U64, counts: I64) -> Counts:
-    """Return each of these ascending hashes once, with the sum of its counts."""
-    if not len(ordered):
-        return Counts(ordered, counts)
-    first = np.flatnonzero(first_of_equals(ordered))
-    return Counts(ordered[first], np.add.reduceat(counts, first))
+def _read_run(file: IO[bytes], start: int, end: int) -> Counts:
+    file.seek(start * _COUNTED.itemsize)
+    entries = np.fromfile(file, _COUNTED, end - start)
+    return Counts(entries["hash"], entries["count"].astype(np.int64))
 
 
-def _keep(found: Counts, at_least: int) -> Counts:
-    kept = found.counts >= at_least
-    return Counts(found.hashes[kept], found.counts[kept])
-
-
-class _Run:
-    """Counted hashes at the end of a file: eight bytes for each hash, then four for each count."""
-
-    def __init__(self, file: IO[bytes], found: Counts) -> None:
-        self._file = file
-        self._place = file.seek(0, os.SEEK_END)
-        self._size = len(found.hashes)
-        self.sample = found.hashes[::_SAMPLED].copy()
-        file.write(found.hashes.data)
-        file.write(found.counts.astype(np.uint32).data)
-        file.flush()
-
-    def cut(self, bounds: U64) -> list[int]:
-        """Return the positions at which the ranges between these bounds begin and end."""
-        # Mapped only for this search: pages that were read count as memory of this process.
-        hashes = np.memmap(self._file, np.uint64, "r", self._place, (self._size,))
-        return [0, *np.searchsorted(hashes, bounds).tolist(), self._size]
-
-    def read(self, start: int, end: int) -> Counts:
-        """Return the hashes in these places, and their counts."""
-        self._file.seek(self._place + 8 * start)
-        hashes = np.fromfile(self._file, np.uint64, end - start)
-        self._file.seek(self._place + 8 * self._size + 4 * start)
-        return Counts(hashes, np.fromfile(self._file, np.uint32, end - start).astype(np.int64))
-
-
-def _merge(runs: list[_Run]) -> Iterator[Counts]:
-    """Yield the counts of all runs together, range by range of the hashes."""
-    samples = np.sort(np.concatenate([run.sample for run in runs]))
-    bounds = samples[:: max(1, _AT_ONCE // _SAMPLED)][1:]
-    cuts = [run.cut(bounds) for run in runs]
-    for number in range(len(bounds) + 1):
-        yield _add_range([run.read(*places[number : number + 2]) for run, places in zip(runs, cuts, strict=True)])
-
-
-def _add_range(parts: list[Counts]) -> Counts:
+def _add_up(parts: list[Counts]) -> Counts:
     if len(parts) == 1:
         return parts[0]
     hashes, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
     # The parts are in order: a stable sort merges them.
     order = np.argsort(hashes, kind="stable")
-    return _add_up(hashes[order], counts[order])
+    hashes, counts = hashes[order], counts[order]
+    first = np.flatnonzero(first_of_equals(hashes))
+    return Counts(hashes[first], np.add.reduceat(counts, first))
 
 
 class IdfTable:

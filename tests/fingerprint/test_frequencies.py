@@ -21,7 +21,7 @@ WORDS = st.text("abc ", max_size=12)
 def few_at_once(monkeypatch):
     """Runs of a few features, and ranges that are smaller than a run."""
     monkeypatch.setattr(features, "_AT_ONCE", 16)
-    monkeypatch.setattr(features, "_SAMPLED", 2)
+    monkeypatch.setattr(features, "_RANGE_BITS", 4)
 
 
 def expected(texts, recipe, at_least):

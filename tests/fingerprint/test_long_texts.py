@@ -68,7 +68,7 @@ def pieces(characters, tokens=3, features=5):
         "extract._TOKENS": tokens,
         "extract._WINDOW": tokens,
         "features._AT_ONCE": features,
-        "features._SAMPLED": 2,
+        "features._RANGE_BITS": 3,
     }
     with contextlib.ExitStack() as stack:
         for name, size in sizes.items():
