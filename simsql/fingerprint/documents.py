@@ -238,21 +238,21 @@ def _fingerprint_with_tokens(texts: list[str], recipe: Recipe) -> Arrays:
 
 
 def _fingerprint_with_features(texts: list[str], recipe: Recipe) -> Arrays:
-    if _is_long(texts):
-        pieces, tally = [np.zeros(0, dtype=np.uint64)], Tally(recipe)
-        for hashes, occurrences in iter_counts(iter_features(texts[0], recipe)):
-            tally.add(hashes, occurrences)
-            pieces.append(hashes)
-        found, outcome = TokenLists(np.concatenate(pieces), np.array([sum(map(len, pieces))])), tally.outcome()
-    else:
-        features = extract_features(texts, recipe)
-        found, outcome = TokenLists(features.hashes, features.documents), fingerprints_of(features, recipe)
-    return *outcome, *found, *minima_of_tokens(found, features=True)
+    features = _distinct_features(texts, recipe)
+    found = TokenLists(features.hashes, features.documents)
+    return *fingerprints_of(features, recipe), *found, *minima_of_tokens(found, features=True)
 
 
 def _fingerprint_with_sketches(texts: list[str], recipe: Recipe) -> Arrays:
     values, empty, _, counts, sketches, _ = _fingerprint_with_tokens(texts, recipe)
     return values, empty, sketches, counts == 0
+
+
+def _distinct_features(texts: list[str], recipe: Recipe) -> Features:
+    if not _is_long(texts):
+        return extract_features(texts, recipe)
+    found = count_features(iter_features(texts[0], recipe))
+    return Features(*found, np.array([len(found.hashes)]))
 
 
 def _is_long(texts: list[str]) -> bool:
@@ -279,7 +279,7 @@ def count_documents(
     check_recipe(recipe)
     if at_least < 1:
         raise UsageError(f"at_least must be at least 1, not {at_least}")
-    work = partial(_distinct_features, recipe=replace(recipe, idf=None))
+    work = partial(_features_and_texts, recipe=replace(recipe, idf=None))
     found = map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS)
     documents = 0
 
@@ -293,9 +293,5 @@ def count_documents(
     return IdfTable.of_frequencies(hashes, counts, documents, at_least, recipe.features_id)
 
 
-def _distinct_features(texts: list[str], recipe: Recipe) -> tuple[U64, I64]:
-    """Return the hashes of the distinct features of each text of a batch, and the number of texts."""
-    if _is_long(texts):
-        found = [hashes for hashes, _ in iter_counts(iter_features(texts[0], recipe))]
-        return np.concatenate([np.zeros(0, dtype=np.uint64), *found]), np.array([1])
-    return extract_features(texts, recipe).hashes, np.array([len(texts)])
+def _features_and_texts(texts: list[str], recipe: Recipe) -> tuple[U64, I64]:
+    return _distinct_features(texts, recipe).hashes, np.array([len(texts)])

@@ -108,8 +108,9 @@ def minima_of_tokens(tokens: TokenLists, *, features: bool = False) -> Minima:
         end = start + int(counts[texts].sum())
         here = tokens.hashes[start:end]
         if len(here) > _AT_ONCE:
-            pieces = (here[at : at + _AT_ONCE] for at in range(0, len(here), _AT_ONCE))
-            smallest = _minima_of_portions(pieces if features else _trigrams_of_portions(pieces))
+            smallest = np.full((_BITS, 1), _LARGEST, dtype=np.uint32)
+            for hashes in _portions(here, features=features):
+                np.minimum(smallest, _minima(hashes, np.array([len(hashes)])), out=smallest)
         else:
             smallest = _minima(*((here, counts[texts]) if features else padded_trigrams(here, counts[texts])))
         found.sketches[texts] = _bits(smallest)
@@ -118,25 +119,16 @@ def minima_of_tokens(tokens: TokenLists, *, features: bool = False) -> Minima:
     return found
 
 
-def _minima_of_portions(portions_of_features: Iterable[U64]) -> U32:
-    """Return the minima of one text whose features come in portions."""
-    smallest = np.full((_BITS, 1), _LARGEST, dtype=np.uint32)
-    for hashes in portions_of_features:
-        np.minimum(smallest, _minima(hashes, np.array([len(hashes)])), out=smallest)
-    return smallest
-
-
-def _trigrams_of_portions(portions_of_tokens: Iterable[U64]) -> Iterator[U64]:
-    """Yield the padded trigrams of one text in portions."""
-    last = np.zeros(0, dtype=np.uint64)
-    for tokens in portions_of_tokens:
-        # The last two tokens of a portion begin trigrams of the next one.
-        together = np.concatenate([last, tokens])
-        hashes, _ = padded_trigrams(together, np.array([len(together)]))
-        yield hashes[len(last) : -2]
-        last = together[-2:]
-    hashes, _ = padded_trigrams(last, np.array([len(last)]))
-    yield hashes[len(last) :]
+def _portions(tokens: U64, *, features: bool) -> Iterator[U64]:
+    """Yield the features of one text in portions: its tokens, or their padded trigrams."""
+    for at in range(0, len(tokens), _AT_ONCE):
+        end = at + _AT_ONCE
+        # Trigrams begin with the last two tokens of the portion before.
+        some = tokens[at if features else max(0, at - 2) : end]
+        if not features:
+            trigrams, _ = padded_trigrams(some, np.array([len(some)]))
+            some = trigrams[min(at, 2) : None if end >= len(tokens) else -2]
+        yield some
 
 
 def _sketch(texts: list[str], revision: Revision) -> Outcome:
