@@ -5,7 +5,6 @@ They are listed in portions, and compared in portions. Only those that are simil
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from simsql.arrays.positions import consecutive, portions
 from simsql.decide.documents import I64, U64, Flags, Similarities
 from simsql.decide.stars import SimilarPairs
 from simsql.errors import SimsqlError
-from simsql.fingerprint import Compare, compare_pairs, compare_trigrams, documents_of, pairs_of
+from simsql.fingerprint import Tokens, compare_pairs, documents_of, pairs_of
 from simsql.hamming import find_matches, find_pairs
 
 # Candidates that are compared together, eight bytes each: many, so that documents are seldom read again.
@@ -27,19 +26,12 @@ Candidates = Iterator[tuple[I64, I64]]
 """Pairs of nodes, each once, a bounded number at a time."""
 
 
-class Tokens(NamedTuple):
-    """The hashes of the tokens of documents, or of nodes."""
-
-    counts: I64
-    """The number of tokens of each."""
-    read: Callable[[I64], U64]
-    """Returns the tokens of those at these positions, none of them twice, one after the other."""
-    how: Compare = compare_trigrams
-
-    def compare(self, candidates: Candidates, least: float = 0) -> Iterator[tuple[I64, I64, Similarities]]:
-        """Yield the similarities of pairs. Those that cannot be `least` similar may be left out."""
-        for pairs in _together(candidates):
-            yield from compare_pairs(self.counts, self.read, pairs, self.how, least)
+def compare_candidates(
+    tokens: Tokens, candidates: Candidates, least: float = 0
+) -> Iterator[tuple[I64, I64, Similarities]]:
+    """Yield the similarities of pairs. Those that cannot be `least` similar may be left out."""
+    for pairs in _together(candidates):
+        yield from compare_pairs(tokens, pairs, least)
 
 
 def choose_similar(

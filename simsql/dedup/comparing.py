@@ -9,21 +9,12 @@ from simsql.decide.rules import Rules
 from simsql.decide.stars import SimilarPairs
 from simsql.decide.verdicts import Verdicts, decide
 from simsql.dedup.bands import Buckets, Described
-from simsql.dedup.candidates import Tokens, choose_similar, near_pairs
+from simsql.dedup.candidates import choose_similar, compare_candidates, near_pairs
 from simsql.dedup.corpus import Corpus
 from simsql.dedup.crowds import Crowds
 from simsql.documents import Report
 from simsql.documents.spool import TokenSpool
-from simsql.fingerprint import (
-    Compare,
-    compare_documents,
-    compare_features,
-    compare_pairs,
-    compare_pictures,
-    compare_trigrams,
-    mix,
-    pairs_of,
-)
+from simsql.fingerprint import Tokens, compare_documents, compare_pairs, mix, pairs_of
 
 
 class Comparison:
@@ -49,10 +40,11 @@ class Comparison:
         self.nodes = group_nodes(self.documents, by_words=rules.checks_texts, scope=corpus.scope)
         example = self.nodes.example
         starts, counts = found.token_start[example], found.token_count[example]
-        how: Compare = compare_features if rules.by_features else compare_trigrams
-        if corpus.pictures:
-            how = lambda tokens, _counts, _groups, left, right: compare_pictures(tokens, left, right)  # noqa: E731
-        self._tokens = Tokens(counts, lambda nodes: tokens.read_at(starts[nodes], counts[nodes]), how)
+        self._tokens = Tokens(
+            counts,
+            lambda nodes: tokens.read_at(starts[nodes], counts[nodes]),
+            "pictures" if corpus.pictures else "features" if rules.by_features else "words",
+        )
         self._scope = None if corpus.scope is None else corpus.scope[example]
         unseen = np.flatnonzero(~found.has_fingerprint[example])
         if unseen.size:  # they are like no other node
@@ -71,7 +63,7 @@ class Comparison:
             # Fingerprints are as near as sketches to similarities by trigrams, and farther to those by features.
             distance = 64 if self.rules.by_features else self.rules.distance
             self._buckets = Buckets(self._described(), distance, self.rules.similarity, new)
-            compared = self._tokens.compare(self._buckets.pairs(), self.rules.similarity)
+            compared = compare_candidates(self._tokens, self._buckets.pairs(), self.rules.similarity)
             self._crowds = Crowds(self._buckets, self._compare_similar)
         else:
             compared = self._compare_near(new, workers)
@@ -113,12 +105,11 @@ class Comparison:
         if scope is not None:
             found = ((a[same], b[same]) for a, b in found if len(same := scope[a] == scope[b]))
         if self.rules.checks_texts:
-            return self._tokens.compare(found)
+            return compare_candidates(self._tokens, found)
         return ((a, b, 1 - np.bitwise_count(fingerprints[a] ^ fingerprints[b]) / 64) for a, b in found)
 
     def _compare_similar(self, left: I64, right: I64) -> SimilarPairs:
-        counts, read, how = self._tokens
-        compared = compare_pairs(counts, read, pairs_of(left, right), how)
+        compared = compare_pairs(self._tokens, pairs_of(left, right))
         return choose_similar(compared, self.rules.similarity, self._count)
 
     def _count(self, pairs: int) -> None:
@@ -137,5 +128,4 @@ class Comparison:
 
     def compare(self, left: I64, right: I64) -> Similarities:
         """Return the similarities of pairs of nodes."""
-        counts, read, how = self._tokens
-        return compare_documents(counts, read, left, right, how)
+        return compare_documents(self._tokens, left, right)

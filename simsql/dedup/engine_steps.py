@@ -25,6 +25,7 @@ from simsql.fingerprint import (
     BANDS,
     FOLDING_RECIPE,
     Minima,
+    Tokens,
     compare_pairs,
     pairs_of,
     simhash_items_with_tokens,
@@ -166,13 +167,11 @@ def _crowds(
         minima.sketches[chosen], minima.bands[chosen] = here
         starts[chosen], counts[chosen] = spool.add_tokens(tokens), tokens.counts
 
-    def similar_of(left: I64, right: I64) -> SimilarPairs:
-        def read(some: I64) -> U64:
-            return spool.read_at(starts[some], counts[some])
-
-        return choose_similar(compare_pairs(counts, read, pairs_of(left, right)), rules.similarity)
-
+    tokens_of = Tokens(counts, lambda some: spool.read_at(starts[some], counts[some]))
     rare = found["rare"].fill_null(0).to_numpy().astype(np.uint32)
     crowded = Crowded(sizes, members, rare)
     described = Described(nodes.fingerprint, minima.sketches, minima.bands.T)
-    return Crowds(Buckets(described, rules.distance, rules.similarity, new, crowded), similar_of)
+    return Crowds(
+        Buckets(described, rules.distance, rules.similarity, new, crowded),
+        lambda left, right: choose_similar(compare_pairs(tokens_of, pairs_of(left, right)), rules.similarity),
+    )

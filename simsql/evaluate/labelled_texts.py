@@ -12,13 +12,7 @@ from simsql.documents import Document, DocumentReader, SkipCount, Stages, name_p
 from simsql.errors import SimsqlError
 from simsql.evaluate.labels import Labelled
 from simsql.evaluate.measures import NO_FINGERPRINT, LabelledPairs, RuleFigures, evaluate_pairs
-from simsql.fingerprint import (
-    Recipe,
-    compare_documents,
-    compare_features,
-    compare_trigrams,
-    simhash_items_with_tokens,
-)
+from simsql.fingerprint import Recipe, Tokens, compare_documents, simhash_items_with_tokens
 
 DISTANCES = range(17)
 """Those that are measured."""
@@ -59,9 +53,14 @@ class LabelledTexts:
         lacking = np.concatenate([part.mask for part in prints])
         hashes, counts = map(np.concatenate, zip(*tokens, strict=True))
         starts = np.cumsum(counts) - counts
-        how = compare_features if by_features else compare_trigrams
         similarity = compare_documents(
-            counts, lambda some: hashes[consecutive(starts[some], counts[some])], self._left, self._right, how
+            Tokens(
+                counts,
+                lambda some: hashes[consecutive(starts[some], counts[some])],
+                "features" if by_features else "words",
+            ),
+            self._left,
+            self._right,
         )
         sketches, bands = map(np.concatenate, zip(*minima, strict=True))
         described = Described(np.concatenate([part.data for part in prints]), sketches, bands.T)

@@ -20,10 +20,9 @@ estimate_similarity(a, b)       the similarity of two texts, estimated from thei
 The other packages of simsql also import names from here that are not in `__all__`.
 """
 
-from simsql.fingerprint.comparisons import Compare as Compare
+from simsql.fingerprint.comparisons import Tokens as Tokens
 from simsql.fingerprint.comparisons import compare_documents as compare_documents
 from simsql.fingerprint.comparisons import compare_pairs as compare_pairs
-from simsql.fingerprint.comparisons import compare_trigrams as compare_trigrams
 from simsql.fingerprint.comparisons import documents_of as documents_of
 from simsql.fingerprint.comparisons import pairs_of as pairs_of
 from simsql.fingerprint.documents import count_documents as count_documents
@@ -46,7 +45,6 @@ from simsql.fingerprint.margins import similarities as similarities
 from simsql.fingerprint.pictures import COLOUR_SIDE as COLOUR_SIDE
 from simsql.fingerprint.pictures import GREY_SIDE as GREY_SIDE
 from simsql.fingerprint.pictures import HASH_SIDE as HASH_SIDE
-from simsql.fingerprint.pictures import compare_pictures as compare_pictures
 from simsql.fingerprint.pictures import count_pixels as count_pixels
 from simsql.fingerprint.pictures import hash_picture as hash_picture
 from simsql.fingerprint.pictures import is_text_of as is_text_of
@@ -57,7 +55,6 @@ from simsql.fingerprint.recipe import FOLDING_RECIPE as FOLDING_RECIPE
 from simsql.fingerprint.recipe import Revision as Revision
 from simsql.fingerprint.recipe import check_recipe as check_recipe
 from simsql.fingerprint.recipe_file import read_recipe, write_recipe
-from simsql.fingerprint.shared_features import compare_features as compare_features
 from simsql.fingerprint.sketches import BANDS as BANDS
 from simsql.fingerprint.sketches import Minima as Minima
 from simsql.fingerprint.sketches import estimate_similarity, sketch, sketch_many

@@ -6,7 +6,7 @@ are connected by pairs that only share a passage: bitmaps of their features excl
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from simsql.arrays.positions import consecutive, portions, roots_of, unite
 from simsql.fingerprint.features import padded_trigrams
 from simsql.fingerprint.hashes import I64, U64
+from simsql.fingerprint.pictures import compare_pictures
 from simsql.fingerprint.shared_features import compare_features
 
 # A bitmap of a document has a bit for each value of the upper bits of its features.
@@ -30,10 +31,20 @@ _BLOCK_TOKENS = 1 << 18
 # Pairs, and places for documents, that are planned together.
 _PAIRS, _PLACES = 1 << 19, 1 << 20
 
-ReadTokens = Callable[[I64], U64]
-"""Returns the tokens of documents, which are given by their numbers, one document after the other."""
-Compare = Callable[[U64, I64, I64, I64, I64], NDArray[np.float64]]
-"""Returns the similarities of pairs, given the tokens of documents and more as for `compare_features`."""
+
+class Tokens(NamedTuple):
+    """The hashes of the tokens of documents."""
+
+    counts: I64
+    """The number of tokens of each."""
+    read: Callable[[I64], U64]
+    """Returns the tokens of the documents with these numbers, none of them twice, one document after the other."""
+    kind: Literal["words", "features", "pictures"] = "words"
+    """Words are compared by their trigrams, as `similarity` does; features and pictures as they are."""
+
+    def features(self, tokens: U64, counts: I64) -> tuple[U64, I64]:
+        """Return what is compared of documents with these tokens, and how much each has."""
+        return padded_trigrams(tokens, counts) if self.kind == "words" else (tokens, counts)
 
 
 class Compared(NamedTuple):
@@ -44,27 +55,14 @@ class Compared(NamedTuple):
     similarity: NDArray[np.float64]
 
 
-def compare_trigrams(tokens: U64, counts: I64, groups: I64, left: I64, right: I64) -> NDArray[np.float64]:
-    """Return the similarities of pairs of documents, given their tokens, as `similarity` does."""
-    return compare_features(*padded_trigrams(tokens, counts), groups, left, right)
-
-
-_FEATURES: dict[Compare, Callable[[U64, I64], tuple[U64, I64]]] = {
-    compare_trigrams: padded_trigrams,
-    compare_features: lambda features, counts: (features, counts),
-}
-
-
-def compare_documents(
-    counts: I64, read_tokens: ReadTokens, left: I64, right: I64, compare: Compare = compare_trigrams
-) -> NDArray[np.float64]:
+def compare_documents(tokens: Tokens, left: I64, right: I64) -> NDArray[np.float64]:
     """Return the similarities of pairs of documents in bounded memory.
 
-    `left` and `right` are numbers of documents, one pair per array position. The other arguments are as for
-    `compare_pairs`. Memory grows with the number of pairs and the longest texts, not with the sum of all texts.
+    `left` and `right` are numbers of documents, one pair per array position. Memory grows with the number of pairs
+    and the longest texts, not with the sum of all texts.
     """
     wanted = pairs_of(left, right)
-    blocks = list(compare_pairs(counts, read_tokens, np.unique(wanted), compare))
+    blocks = list(compare_pairs(tokens, np.unique(wanted)))
     found = np.concatenate(
         [np.zeros(0, dtype=np.uint64), *(pairs_of(block.left, block.right) for block in blocks)]
     )
@@ -86,36 +84,26 @@ def documents_of(pairs: U64) -> tuple[I64, I64]:
     return signed >> _DOCUMENT_BITS, signed & (1 << _DOCUMENT_BITS) - 1
 
 
-def compare_pairs(
-    counts: I64, read_tokens: ReadTokens, pairs: U64, compare: Compare = compare_trigrams, least: float = 0
-) -> Iterator[Compared]:
+def compare_pairs(tokens: Tokens, pairs: U64, least: float = 0) -> Iterator[Compared]:
     """Yield the similarities of pairs of documents, in any order, and overwrite `pairs`.
 
-    Pairs that are less than `least` similar may be left out. `counts` is the number of tokens of each document.
-    `read_tokens` gets the numbers of some documents, none of them twice, and returns the hashes of their tokens,
-    document after document. `pairs` are as `pairs_of` returns them. Beside them, memory grows with the number of
-    documents and the longest texts.
+    Pairs that are less than `least` similar may be left out. `pairs` are as `pairs_of` returns them. Beside them,
+    memory grows with the number of documents and the longest texts.
     """
     # So few pairs have at most 2**24 documents, and tiles.
     for some in _slices(len(pairs), 1 << _TILE_BITS - 1):
         chosen = pairs[some]
-        if least > 0 and (features_of := _FEATURES.get(compare)):
-            chosen = _screen(counts, read_tokens, chosen, features_of, least)
-        yield from _compare(counts, read_tokens, chosen, compare)
+        if least > 0 and tokens.kind != "pictures":
+            chosen = _screen(tokens, chosen, least)
+        yield from _compare(tokens, chosen)
 
 
-def _screen(
-    counts: I64,
-    read_tokens: ReadTokens,
-    pairs: U64,
-    features_of: Callable[[U64, I64], tuple[U64, I64]],
-    least: float,
-) -> U64:
+def _screen(tokens: Tokens, pairs: U64, least: float) -> U64:
     """Return the pairs whose bitmaps allow that they are `least` similar; all, if they are few.
 
     A bit of one bitmap alone is a feature, or several, that the other document does not have.
     """
-    sizes = np.zeros(len(counts), dtype=np.int64)
+    sizes = np.zeros(len(tokens.counts), dtype=np.int64)
     for some in _slices(len(pairs), _PAIRS):
         for side in documents_of(pairs[some]):
             sizes[side] = 1
@@ -123,9 +111,9 @@ def _screen(
     if len(pairs) < _PAIRS_OF_DOCUMENT * len(documents):
         return pairs
     bitmaps = np.empty((len(documents), (1 << _UPPER_BITS) // 64), dtype=np.uint64)
-    for some in portions(counts[documents], _BLOCK_TOKENS):
+    for some in portions(tokens.counts[documents], _BLOCK_TOKENS):
         here = documents[some]
-        features, sizes[here] = features_of(read_tokens(here), counts[here])
+        features, sizes[here] = tokens.features(tokens.read(here), tokens.counts[here])
         bits = np.zeros((len(here), 1 << _UPPER_BITS), dtype=bool)
         upper = (features >> np.uint64(64 - _UPPER_BITS)).view(np.int64)
         bits[np.repeat(np.arange(len(here)), sizes[here]), upper] = True
@@ -146,25 +134,29 @@ def _slices(size: int, step: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, size, step))
 
 
-def _compare(counts: I64, read_tokens: ReadTokens, pairs: U64, compare: Compare) -> Iterator[Compared]:
-    layout = _Layout(counts, pairs)
+def _compare(tokens: Tokens, pairs: U64) -> Iterator[Compared]:
+    layout = _Layout(tokens.counts, pairs)
     for some in _slices(len(pairs), _PAIRS):
         pairs[some] = layout.by_tile(pairs[some])
     pairs.sort()
     for some in _slices(len(pairs), _PAIRS):
         for block in layout.blocks(pairs[some]):
-            tokens = _read(read_tokens, block.documents, counts)
-            similarity = compare(tokens, counts[block.documents], block.groups, block.left, block.right)
-            yield Compared(block.documents[block.left], block.documents[block.right], similarity)
+            found, left, right = _read(tokens, block.documents), block.left, block.right
+            if tokens.kind == "pictures":
+                similarity = compare_pictures(found, left, right)
+            else:
+                features = tokens.features(found, tokens.counts[block.documents])
+                similarity = compare_features(*features, block.groups, left, right)
+            yield Compared(block.documents[left], block.documents[right], similarity)
 
 
-def _read(read_tokens: ReadTokens, documents: I64, counts: I64) -> U64:
+def _read(tokens: Tokens, documents: I64) -> U64:
     """Return the tokens of documents, some of which can be repeated."""
     once, position = np.unique(documents, return_inverse=True)
     if len(once) == len(documents):
-        return read_tokens(documents)
-    sizes = counts[once]
-    return read_tokens(once)[consecutive((np.cumsum(sizes) - sizes)[position], sizes[position])]
+        return tokens.read(documents)
+    sizes = tokens.counts[once]
+    return tokens.read(once)[consecutive((np.cumsum(sizes) - sizes)[position], sizes[position])]
 
 
 class _Block(NamedTuple):

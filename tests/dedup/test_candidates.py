@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.dedup.candidates import Tokens, choose_similar, near_pairs
+from simsql.dedup.candidates import choose_similar, compare_candidates, near_pairs
+from simsql.fingerprint import Tokens
 from simsql.errors import SimsqlError
 
 
@@ -52,7 +53,7 @@ def find(nodes, distance, similarity, *, new=None, report=None):
         some = [token for position in positions.tolist() for token in nodes[position][1]]
         return np.array(some, dtype=np.uint64)
 
-    compared = Tokens(counts, read).compare(near_pairs(fingerprints, distance, new, 1))
+    compared = compare_candidates(Tokens(counts, read), near_pairs(fingerprints, distance, new, 1))
     return choose_similar(compared, similarity, report)
 
 

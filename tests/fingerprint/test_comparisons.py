@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simsql.fingerprint import compare_documents, compare_pairs, compare_trigrams, documents_of, pairs_of
+from simsql.fingerprint import Tokens, compare_documents, compare_pairs, documents_of, pairs_of
 from simsql.fingerprint.shared_features import compare_features
 
 # Hashes that agree in their upper bits, and hashes that differ there.
@@ -34,9 +34,9 @@ def flat(documents):
     return np.array(tokens, dtype=np.uint64), np.array([len(document) for document in documents], dtype=np.int64)
 
 
-def sources(documents):
-    """Return what reads documents, as for `compare_pairs`."""
-    return flat(documents)[1], lambda places: flat([documents[place] for place in places.tolist()])[0]
+def tokens_of(documents, kind="words"):
+    counts = flat(documents)[1]
+    return Tokens(counts, lambda places: flat([documents[place] for place in places.tolist()])[0], kind)
 
 
 @contextlib.contextmanager
@@ -103,11 +103,11 @@ def test_similarities_are_the_same_in_tiles_and_blocks_of_any_size(collection, t
         return found
 
     expected = [similar(documents[one], documents[other]) for one, other in pairs]
-    assert compare_documents(counts, read, left, right).tolist() == expected
+    assert compare_documents(Tokens(counts, read), left, right).tolist() == expected
     sizes.clear()
     limits = {"_TILE": tile, "_TILE_TOKENS": tile_tokens, "_BLOCK_TOKENS": tokens, "_PAIRS": number}
     with small(**limits, _PLACES=number):
-        assert compare_documents(counts, read, left, right).tolist() == expected
+        assert compare_documents(Tokens(counts, read), left, right).tolist() == expected
     longest = max(map(len, documents))
     assert all(size <= max(tokens, 2 * (tile_tokens + longest)) or places <= 2 for size, places in sizes)
 
@@ -116,10 +116,10 @@ def test_similarities_are_the_same_in_tiles_and_blocks_of_any_size(collection, t
 def test_pairs_that_may_be_similar_are_not_left_out(collection, least, tokens):
     documents, pairs = collection
     left, right = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    for measure, compare in ((similar, compare_trigrams), (jaccard, compare_features)):
+    for measure, kind in ((similar, "words"), (jaccard, "features")):
         all_of = {(min(pair), max(pair)): measure(*(documents[place] for place in pair)) for pair in pairs}
         with small(_PAIRS_OF_DOCUMENT=0, _BLOCK_TOKENS=tokens, _PAIRS=2, _SCREENED=1):
-            blocks = list(compare_pairs(*sources(documents), pairs_of(left, right), compare, least))
+            blocks = list(compare_pairs(tokens_of(documents, kind), pairs_of(left, right), least))
         found = {
             (min(a, b), max(a, b)): alike
             for block in blocks
@@ -132,7 +132,7 @@ def test_pairs_that_may_be_similar_are_not_left_out(collection, least, tokens):
 def test_most_pairs_without_much_in_common_are_left_out():
     documents = [[place << 54 for place in range(first, first + 9)] for first in range(0, 900, 6)]
     left, right = np.triu_indices(len(documents), 1)
-    (block,) = compare_pairs(*sources(documents), pairs_of(left, right), compare_features, 0.2)
+    (block,) = compare_pairs(tokens_of(documents, "features"), pairs_of(left, right), 0.2)
     assert np.all(block.right - block.left == 1)
     assert len(block.left) == len(documents) - 1
 
@@ -141,7 +141,7 @@ def test_pairs_are_compared_in_several_portions():
     documents = [[1, 2], [2, 3], [1, 2, 3], [4]]
     left, right = np.array([0, 0, 3, 2]), np.array([1, 2, 1, 1])
     with mock.patch("simsql.fingerprint.comparisons._TILE_BITS", 2):
-        blocks = list(compare_pairs(*sources(documents), pairs_of(left, right)))
+        blocks = list(compare_pairs(tokens_of(documents), pairs_of(left, right)))
     assert len(blocks) == 2
     found = [pair for block in blocks for pair in zip(*(column.tolist() for column in block), strict=True)]
     expected = [(0, 1, 0), (0, 2, 2 / 7), (1, 3, 0), (1, 2, 2 / 7)]
