@@ -37,9 +37,11 @@ from simsql.fingerprint.utf8 import TokenLists, text_ends
 
 Some = TypeVar("Some", list[str], NDArray[np.uint64])
 
+# The kinds of tokens that character classes define.
+_SPELLED = ("words", "characters", "trigrams")
+
 # Tokens in a window.
 _WINDOW = 1 << 17
-_Finder = Callable[[str], Iterable[str]]
 
 # Tokens of a long text that are found at once.
 _TOKENS = 1 << 14
@@ -95,11 +97,12 @@ def extract_features(texts: Sequence[str], recipe: Recipe) -> Features:
     """Return the distinct features of each text, their hashes as they vote."""
     check_recipe(recipe)
     if recipe.hash != "splitmix":
-        return extract_spelled(texts, recipe)
+        tokens = find_tokens(texts, recipe)
+        documents = [_spell_shingles(Window.of_all(some, recipe), recipe) for some in tokens]
+        return distinct(_hash_spellings(documents, recipe), _count(documents))
     kind = _in_arrays(recipe)
-    return features_of_tokens(
-        hash_tokens(texts, kind, recipe.revision) if kind else hash_found_tokens(texts, recipe), recipe
-    )
+    found = hash_tokens(texts, kind, recipe.revision) if kind else hash_found_tokens(texts, recipe)
+    return features_of_tokens(found, recipe)
 
 
 def features_of_tokens(tokens: TokenLists, recipe: Recipe) -> Features:
@@ -113,10 +116,15 @@ def iter_features(text: str, recipe: Recipe) -> Iterator[U64]:
     """Yield the hashes of all features of a text of any length, with repetitions, in portions."""
     check_recipe(recipe)
     if recipe.hash != "splitmix":
-        yield from iter_spelled(text, recipe)
+        for window in iter_windows(iter_tokens(text, recipe), recipe, lambda parts: [*chain.from_iterable(parts)]):
+            yield _hash_spellings([_spell_shingles(window, recipe)], recipe)
         return
-    kind = _in_arrays(recipe)
-    tokens = iter_token_hashes(text, kind, recipe.revision) if kind else iter_found_hashes(text, recipe)
+    if kind := _in_arrays(recipe):
+        tokens = iter_token_hashes(text, kind, recipe.revision)
+    elif recipe.tokens == "trigrams":
+        tokens = (_hash_trigrams([words]).hashes for words in iter_words(text, "words", recipe.steps))
+    else:
+        tokens = map(hash_as_tokens, iter_tokens(text, recipe))
     yield from iter_shingles(tokens, recipe)
 
 
@@ -175,25 +183,6 @@ def _hash_stop_words(words: frozenset[str], steps: tuple[str, ...]) -> U64:
     return np.sort(hash_as_tokens([normalise_by(word, steps) for word in sorted(words)]))
 
 
-def extract_spelled(texts: Sequence[str], recipe: Recipe) -> Features:
-    """Return the distinct features of each text and the hashes of their spellings."""
-    documents = [_spell_shingles(Window.of_all(tokens, recipe), recipe) for tokens in find_tokens(texts, recipe)]
-    return distinct(_hash_spellings(documents, recipe), _count(documents))
-
-
-def iter_spelled(text: str, recipe: Recipe) -> Iterator[U64]:
-    """Yield the hashes of the features of a text of any length, with repetitions, in portions."""
-    for window in iter_windows(iter_tokens(text, recipe), recipe, lambda parts: list(chain.from_iterable(parts))):
-        yield _hash_spellings([_spell_shingles(window, recipe)], recipe)
-
-
-def iter_found_hashes(text: str, recipe: Recipe) -> Iterator[U64]:
-    """Yield the hashes of the tokens of a text of any length, in portions, for tokens of every kind."""
-    if recipe.tokens == "trigrams":
-        return (_hash_trigrams([words]).hashes for words in iter_words(text, "words", recipe.steps))
-    return map(hash_as_tokens, iter_tokens(text, recipe))
-
-
 def hash_found_tokens(texts: Sequence[str], recipe: Recipe) -> TokenLists:
     """Return the hashes of the tokens of texts, like `hash_tokens`, for tokens of every kind."""
     if recipe.tokens == "trigrams":
@@ -208,13 +197,9 @@ def find_tokens(texts: Sequence[str], recipe: Recipe) -> list[list[str]]:
     Raises TypeError if a Tokenizer does not return an iterable of str, and ModuleNotFoundError for "jieba" if it
     is not installed.
     """
-    kind = recipe.tokens
-    if kind == "words" or kind == "characters":  # noqa: PLR1714 - so that mypy knows
-        return spell_words(texts, kind, recipe.steps)
-    if kind == "trigrams":
-        return list(map(_cut_trigrams, spell_words(texts, "words", recipe.steps)))
-    find = _finder(kind)
-    return [list(find(normalise_by(text, recipe.steps))) for text in texts]
+    if recipe.tokens in _SPELLED:
+        return spell_words(texts, recipe.tokens, recipe.steps)
+    return [list(_find(normalise_by(text, recipe.steps), recipe.tokens)) for text in texts]
 
 
 def iter_tokens(text: str, recipe: Recipe) -> Iterator[list[str]]:
@@ -222,22 +207,24 @@ def iter_tokens(text: str, recipe: Recipe) -> Iterator[list[str]]:
 
     An expression or a function gets the whole text, because it may depend on all of it.
     """
-    kind = recipe.tokens
-    if kind == "words" or kind == "characters":  # noqa: PLR1714 - so that mypy knows
-        yield from iter_words(text, kind, recipe.steps)
+    if recipe.tokens in _SPELLED:
+        yield from iter_words(text, recipe.tokens, recipe.steps)
         return
-    if kind == "trigrams":
-        yield from map(_cut_trigrams, iter_words(text, "words", recipe.steps))
-        return
-    tokens = iter(_finder(kind)("".join(iter_normal(text, recipe.steps))))
+    tokens = _find("".join(iter_normal(text, recipe.steps)), recipe.tokens)
     while some := list(islice(tokens, _TOKENS)):
         yield some
 
 
-def _finder(kind: Tokens) -> _Finder:
-    if isinstance(kind, Pattern):
-        return _by_pattern(kind)
-    return _by_function(kind) if isinstance(kind, Tokenizer) else _by_jieba()
+def _find(text: str, kind: Tokens) -> Iterator[str]:
+    if isinstance(kind, Tokenizer):
+        yield from _find_by_function(text, kind)
+    elif isinstance(kind, Pattern):
+        for match in re.finditer(kind.expression, text):
+            yield from match.group() if kind.characters else filter(None, [match.group()])
+    else:
+        cut = _load_jieba()
+        for part in _cut_for_jieba(text):
+            yield from filter(is_word, cut(part))
 
 
 def _hash_trigrams(documents: list[list[str]]) -> TokenLists:
@@ -251,43 +238,19 @@ def _hash_trigrams(documents: list[list[str]]) -> TokenLists:
     return TokenLists(mix(together[within_word]), np.bincount(numbers[within_word], minlength=len(padded)))
 
 
-def _cut_trigrams(words: Iterable[str]) -> list[str]:
-    padded = (f"  {word} " for word in words)
-    return [word[start : start + 3] for word in padded for start in range(len(word) - 2)]
-
-
-def _by_pattern(pattern: Pattern) -> _Finder:
-    matches = re.compile(pattern.expression).finditer
-    if pattern.characters:
-        return lambda text: chain.from_iterable(match.group() for match in matches(text))
-    return lambda text: (token for match in matches(text) if (token := match.group()))
-
-
-def _by_function(tokenizer: Tokenizer) -> _Finder:
-    def find(text: str) -> Iterator[str]:
-        tokens = tokenizer.function(text)
-        if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+def _find_by_function(text: str, tokenizer: Tokenizer) -> Iterator[str]:
+    tokens = tokenizer.function(text)
+    if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+        raise TypeError(
+            f"the tokenizer {tokenizer.name!r} must return an iterable of str, not {type(tokens).__name__}"
+        )
+    for position, token in enumerate(tokens):
+        if not isinstance(token, str):
             raise TypeError(
-                f"the tokenizer {tokenizer.name!r} must return an iterable of str, not {type(tokens).__name__}"
+                f"the tokenizer {tokenizer.name!r} must return tokens that are str,"
+                f" but token {position} of a text is {type(token).__name__}"
             )
-        for position, token in enumerate(tokens):
-            if not isinstance(token, str):
-                raise TypeError(
-                    f"the tokenizer {tokenizer.name!r} must return tokens that are str,"
-                    f" but token {position} of a text is {type(token).__name__}"
-                )
-            yield token
-
-    return find
-
-
-def _by_jieba() -> _Finder:
-    cut = _load_jieba()
-
-    def find(text: str) -> Iterator[str]:
-        return (token for part in _cut_for_jieba(text) for token in cut(part) if is_word(token))
-
-    return find
+        yield token
 
 
 def _cut_for_jieba(text: str) -> Iterator[str]:
@@ -396,7 +359,7 @@ def iter_normal(text: str, steps: tuple[str, ...]) -> Iterator[str]:
 
 
 def spell_words(texts: Sequence[str], kind: TokenKind, steps: tuple[str, ...]) -> list[list[str]]:
-    """Return the tokens, "words" or "characters", of each text after these steps.
+    """Return the tokens, "words", "characters" or "trigrams", of each text after these steps.
 
     Characters that the step "marks" would drop belong to the character before them, like other marks.
     """
@@ -418,7 +381,11 @@ def _spell_normal(normal: Sequence[str], kind: TokenKind) -> list[list[str]]:
     encoded = bytes(data)
     places = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
     tokens = (encoded[start:end].decode() for start, end in places)
-    return [list(islice(tokens, count)) for count in documents.tolist()]
+    found = [list(islice(tokens, count)) for count in documents.tolist()]
+    if kind != "trigrams":
+        return found
+    padded = ([f"  {word} " for word in words] for words in found)
+    return [[word[at : at + 3] for word in words for at in range(len(word) - 2)] for words in padded]
 
 
 def is_word(token: str) -> bool:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simsql.dedup.candidates import choose_similar, compare_candidates, near_pairs
-from simsql.fingerprint import Tokens
 from simsql.errors import SimsqlError
+from simsql.fingerprint import Tokens
 
 
 @st.composite
