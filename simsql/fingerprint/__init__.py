@@ -1,22 +1,5 @@
 """Text to fingerprint: 64-bit SimHash of any script, with only NumPy.
 
-simhash("some text")            an int in [0, 2**64), or None for a text without features
-simhash_many(texts)             a masked array of uint64
-simhash_parts(parts)            one fingerprint of several weighted texts
-simhash_features(features)      one fingerprint of your own features: strings, with or without weights
-simhash_html(page)              one fingerprint of the main content of a web page
-html_parts(page)                the texts of a web page: title, headings, rest
-visible_text(html)              the text of an HTML column
-Recipe(...), DEFAULT_RECIPE     how a text becomes features, weights and hashes
-Pattern, Tokenizer              tokens from a regular expression or from your own function
-KNOWN_RECIPES                   the recipes of other programs, by name
-read_recipe, write_recipe       recipes in files
-majority(hashes, weights)       only the vote, for your own hashes
-similarity(a, b)                the Jaccard index of the word trigrams of two texts, from 0.0 to 1.0
-similarity_many(a, b)           the same for many pairs of texts
-sketch(text), sketch_many(texts)  64 one-bit MinHashes of those trigrams: an int, or a masked array of uint64
-estimate_similarity(a, b)       the similarity of two texts, estimated from their sketches
-
 The other packages of simsql also import names from here that are not in `__all__`.
 """
 

@@ -51,7 +51,9 @@ def map_batches(
     if workers is None or workers == 1:
         return map(work, _batches_of(_texts_of(texts), _BATCH_CHARACTERS))
     task = partial(_do_task, work)
-    return map_in_processes(task, _batches_of(_texts_of(texts), task_characters), workers, _count_tasks)
+    # A long text takes as much memory as several tasks.
+    load = lambda batch: max(1, sum(map(len, batch)) / TASK_CHARACTERS)  # noqa: E731
+    return map_in_processes(task, _batches_of(_texts_of(texts), task_characters), workers, load)
 
 
 def _texts_of(texts: Iterable[str] | TextColumn) -> Iterable[str]:
@@ -74,11 +76,6 @@ def check_text(text: object, position: int) -> None:
 def _do_task(work: Callable[[list[str]], Arrays], texts: list[str]) -> Arrays:
     found = [work(batch) for batch in _batches_of(texts, _BATCH_CHARACTERS)]
     return tuple(map(np.concatenate, zip(*found, strict=True)))
-
-
-def _count_tasks(texts: list[str]) -> float:
-    """Return the size of a batch in tasks: a long text takes as much memory as several tasks."""
-    return max(1, sum(map(len, texts)) / TASK_CHARACTERS)
 
 
 def _batches_of(texts: Iterable[str], characters: int) -> Iterator[list[str]]:

@@ -343,11 +343,7 @@ def normalise_by(text: str, steps: tuple[str, ...]) -> str:
         text = unicodedata.normalize("NFKC", text)
     if "fold" in steps:
         text = text.translate(FOLDED)
-    return _drop_marks(text) if "marks" in steps else text
-
-
-def _drop_marks(text: str) -> str:
-    if text.isascii():
+    if "marks" not in steps or text.isascii():
         return text
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
     return spell(points[class_table()[points] != DROPPED])

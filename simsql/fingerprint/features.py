@@ -79,7 +79,10 @@ def shingle(
                 short = documents == reached
                 whole[short] = running[starts[short]]
                 whole_touched[short] = touched[starts[short]]
-            ahead = _places_ahead(documents, starts, reached) if cyclic else slice(reached, None)
+            ahead: I64 | slice = slice(reached, None)
+            if cyclic:  # the places in their documents wrap around
+                first, size = np.repeat(starts, documents), np.repeat(documents, documents)
+                ahead = first + (np.arange(len(first)) - first + reached) % size
             following = tokens[ahead]
             running *= SHINGLE
             running[: len(following)] += following
@@ -105,12 +108,6 @@ def shingle(
         return found, before[ends] - before[starts]
     counts = sum(np.maximum(documents - (length - 1), 0) for length in lengths)
     return found, np.where(short, 1, counts)
-
-
-def _places_ahead(documents: I64, starts: I64, distance: int) -> I64:
-    """Return, for each token, the place of the token `distance` ahead in its document, wrapping around."""
-    first, size = np.repeat(starts, documents), np.repeat(documents, documents)
-    return first + (np.arange(len(first)) - first + distance) % size
 
 
 def padded_trigrams(tokens: U64, counts: I64) -> tuple[U64, I64]:

@@ -23,7 +23,7 @@ of the value, as in simhash-cpp.
 FNV and lookup3 hash all strings side by side: their first bytes or blocks, then their second ones, and so on.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import md5
 from typing import Literal
 
@@ -138,18 +138,14 @@ def hash_strings(spellings: Sequence[str], kind: HashKind) -> U64:
         digests = b"".join(md5(spelling, usedforsecurity=False).digest() for spelling in octets)
         return np.frombuffer(digests, dtype=">u8")[kind == "md5low" :: 2].astype(np.uint64)
     if kind == "xxh3":
-        return _hash_xxh3(octets)
+        try:
+            from xxhash import xxh3_64_intdigest  # noqa: PLC0415 - of an extra
+        except ModuleNotFoundError:
+            raise missing_package('a recipe with the hash "xxh3"', "xxhash") from None
+        return np.fromiter(map(xxh3_64_intdigest, octets), dtype=np.uint64)
     if kind == "jenkins":
         return _hash_jenkins(list(octets))
     raise UsageError(f"{kind!r} is not a hash of strings")
-
-
-def _hash_xxh3(octets: Iterator[bytes]) -> U64:
-    try:
-        from xxhash import xxh3_64_intdigest  # noqa: PLC0415 - of an extra
-    except ModuleNotFoundError:
-        raise missing_package('a recipe with the hash "xxh3"', "xxhash") from None
-    return np.fromiter(map(xxh3_64_intdigest, octets), dtype=np.uint64)
 
 
 def _hash_jenkins(encoded: Sequence[bytes]) -> U64:

@@ -269,11 +269,12 @@ class Recipe:
             )
         found = match.groupdict()
         classes = (found["classes"] or "").split(".")[1:]
+        steps = found["normalise"]
         fields: dict[str, Any] = {
             "tokens": found["tokens"],
             "shingles": tuple(map(int, found["shingles"])),
             "weight": found["weight"],
-            "normalise": _steps(found["normalise"]),
+            "normalise": _NORMAL if steps is None else tuple(step for step in steps.split("+") if step != "none"),
             "hash": found["hash"] or "splitmix",
             "cyclic": bool(found["cyclic"]),
             "tie": int(found["tie"] or 0),
@@ -296,12 +297,6 @@ def check_recipe(recipe: object) -> None:
         if isinstance(recipe, str):
             message += ": use Recipe.from_id for an id or a name, read_recipe for a file"
         raise TypeError(message)
-
-
-def _steps(written: str | None) -> tuple[str, ...]:
-    if written is None:
-        return _NORMAL
-    return () if written == "none" else tuple(written.split("+"))
 
 
 def _check_choice(name: str, value: object, allowed: Sequence[object]) -> None:

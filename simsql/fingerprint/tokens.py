@@ -73,8 +73,10 @@ def _hash_all(texts: Sequence[str], kind: TokenKind, revision: int) -> TokenList
     if chosen.all():
         return _hash_ascii(texts, kind)
     if kind == "words":
+        # The beginning of a text tells whether it has few characters beyond ASCII.
         for place in np.flatnonzero(~chosen).tolist():
-            chosen[place] = _is_mostly_ascii(texts[place])
+            sample = texts[place][:_SAMPLE]
+            chosen[place] = _FEW * len(sample.encode("utf-8", "surrogatepass")) <= (_FEW + 1) * len(sample)
         encoded = [text.encode("utf-8", "surrogatepass") for text in _choose(texts, chosen)]
         found, usual = hash_mostly_ascii(encoded, revision)
         found = found._replace(counts=found.counts[usual])
@@ -83,24 +85,13 @@ def _hash_all(texts: Sequence[str], kind: TokenKind, revision: int) -> TokenList
         found = _hash_ascii(_choose(texts, chosen), kind)
     if chosen.all():
         return found
-    groups = _groups(_choose(texts, ~chosen))
-    others = join_tokens([_hash_points(*_look_up(group, revision), kind) for group in groups])
+    groups = [_hash_points(*_look_up(group, revision), kind) for group in _groups(_choose(texts, ~chosen))]
+    others = TokenLists(*map(np.concatenate, zip(*groups, strict=True)))
     return _interleave(chosen, found, others) if chosen.any() else others
 
 
 def _choose(texts: Sequence[str], chosen: Bools) -> list[str]:
     return [texts[place] for place in np.flatnonzero(chosen).tolist()]
-
-
-def _is_mostly_ascii(text: str) -> bool:
-    """Guess from its beginning whether a text has few characters beyond ASCII."""
-    sample = text[:_SAMPLE]
-    return _FEW * len(sample.encode("utf-8", "surrogatepass")) <= (_FEW + 1) * len(sample)
-
-
-def join_tokens(parts: Sequence[TokenLists]) -> TokenLists:
-    """Return the tokens of several lists of texts as those of one list."""
-    return TokenLists(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -203,33 +194,24 @@ def _hash_points(points: U32, classes: U8, ends: I64, kind: TokenKind) -> TokenL
             starts = np.flatnonzero(classes)
             return TokenLists(hash_short(*utf8_words(points[starts])), count_tokens(starts, ends))
         if classes.max(initial=0) <= WORD:
-            return _hash_letters(points, ends)
+            points[ends] = 0
+            data = np.frombuffer(_to_utf8(points), dtype=np.uint8)
+            starts, stops = runs(data > ord(" "))
+            (ends,) = np.nonzero(data[:-8] == 0)
+            return Spans(data, starts, stops - starts, count_tokens(starts, ends)).hash()
     return spans_of_units(points, classes, marks, ends, kind).hash()
 
 
-def _hash_letters(points: U32, ends: I64) -> TokenLists:
-    """Hash the words of texts in which all characters except spaces belong to words."""
-    points[ends] = 0
-    data = np.frombuffer(spell(points).encode("utf-8", "surrogatepass") + bytes(8), dtype=np.uint8)
-    starts, stops = runs(data > ord(" "))
-    (ends,) = np.nonzero(data[:-8] == 0)
-    return Spans(data, starts, stops - starts, count_tokens(starts, ends)).hash()
-
-
-def _to_utf8(points: U32) -> tuple[bytes, I64]:
-    """Return UTF-8 with a tail of eight bytes, and the number of bytes before each character and the tail."""
-    size = np.ones(len(points), dtype=np.uint8)
-    for limit in (0x80, 0x800, 0x10000):
-        size += points >= limit
-    before = np.zeros(len(points) + 1, dtype=np.int64)
-    np.cumsum(size, out=before[1:])
-    return spell(points).encode("utf-8", "surrogatepass") + bytes(8), before
+def _to_utf8(points: U32) -> bytes:
+    return spell(points).encode("utf-8", "surrogatepass") + bytes(8)
 
 
 def spans_of_units(points: U32, classes: U8, marks: Bools, ends: I64, kind: TokenKind) -> Spans:
     """Find the tokens, with their marks, of normal forms of any script without dropped characters."""
     if marks.any():
-        classes = _class_with_marks(classes, marks)
+        # Each mark has the class of the character before it, or WORD after a separator.
+        classes = classes[np.maximum.accumulate(np.where(marks, 0, np.arange(len(classes))))]
+        classes[marks & (classes == SEPARATOR)] = WORD
     if kind == "characters":
         classes = np.where(classes >= WORD, np.uint8(SINGLE), classes)
 
@@ -240,17 +222,13 @@ def spans_of_units(points: U32, classes: U8, marks: Bools, ends: I64, kind: Toke
     units = classes[starts[:-1]]
     first, last = _group_units(units)
 
-    data, before = _to_utf8(points)
+    size = np.ones(len(points), dtype=np.uint8)
+    for limit in (0x80, 0x800, 0x10000):
+        size += points >= limit
+    before = np.append(0, np.cumsum(size, dtype=np.int64))
     token_starts = before[starts[first]]
-    return Spans(data, token_starts, before[starts[last + 1]] - token_starts, count_tokens(starts[first], ends))
-
-
-def _class_with_marks(classes: NDArray[np.uint8], marks: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Give each mark the class of the character before it, or WORD after a separator."""
-    before = np.maximum.accumulate(np.where(marks, 0, np.arange(len(classes))))
-    classes = classes[before]
-    classes[marks & (classes == SEPARATOR)] = WORD
-    return classes
+    lengths = before[starts[last + 1]] - token_starts
+    return Spans(_to_utf8(points), token_starts, lengths, count_tokens(starts[first], ends))
 
 
 def _group_units(units: NDArray[np.uint8]) -> tuple[I64, I64]:

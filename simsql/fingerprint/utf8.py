@@ -144,16 +144,13 @@ def utf8_words(points: U32) -> tuple[U64, I64]:
     words |= (points & np.uint32(0x3F)) << np.uint32(16)
     if points.min(initial=0x800) < 0x800 or points.max(initial=0) > 0xFFFF:
         (others,) = np.nonzero((points < 0x800) | (points > 0xFFFF))
-        words[others], sizes[others] = _utf8_of_any(points[others])
+        points = points[others]
+        last = points & np.uint32(0x3F)
+        middle = points >> np.uint32(6) & np.uint32(0x3F)
+        upper = points >> np.uint32(12) & np.uint32(0x3F)
+        two = np.uint32(0x80C0) | points >> np.uint32(6) | last << np.uint32(8)
+        four = np.uint32(0x808080F0) | points >> np.uint32(18) | upper << np.uint32(8) | middle << np.uint32(16)
+        which = [points < 0x80, points < 0x800]
+        words[others] = np.select(which, [points, two], four | last << np.uint32(24))
+        sizes[others] = np.select(which, [1, 2], 4)
     return words.astype(np.uint64), sizes
-
-
-def _utf8_of_any(points: U32) -> tuple[U32, I64]:
-    """Return the result of `utf8_words` for characters of one, two and four bytes."""
-    last = points & np.uint32(0x3F)
-    middle = points >> np.uint32(6) & np.uint32(0x3F)
-    upper = points >> np.uint32(12) & np.uint32(0x3F)
-    two = np.uint32(0x80C0) | points >> np.uint32(6) | last << np.uint32(8)
-    four = np.uint32(0x808080F0) | points >> np.uint32(18) | upper << np.uint32(8) | middle << np.uint32(16)
-    which = [points < 0x80, points < 0x800]
-    return np.select(which, [points, two], four | last << np.uint32(24)), np.select(which, [1, 2], 4)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from simsql.errors import UsageError
 from simsql.fingerprint.features import Features, iter_counts
 from simsql.fingerprint.hashes import GOLDEN, I64, U64, hash_as_tokens, hash_strings, mix
-from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, WeightKind, check_recipe
+from simsql.fingerprint.recipe import DEFAULT_RECIPE, Recipe, check_recipe
 
 _LOWEST_BITS = np.uint64(0x0101010101010101)
 _LANE_AT_MOST = 255
@@ -234,18 +234,11 @@ class Tally:
         return len(self._different) < self._recipe.min_features
 
 
-def _weigh_by_count(occurrences: I64, kind: WeightKind) -> I64:
-    """Return the weights of features with these numbers of occurrences: see `Recipe`."""
-    if kind == "set":
-        return np.ones_like(occurrences)
-    if kind == "tf":
-        return occurrences
-    # The exponent of frexp is the number of binary digits, exactly for all below 2**53.
-    return np.frexp(occurrences.astype(np.float64))[1].astype(np.int64) + 1
-
-
 def _weigh(hashes: U64, occurrences: I64, recipe: Recipe) -> I64:
-    weights = _weigh_by_count(occurrences, recipe.weight)
+    weights = np.ones_like(occurrences) if recipe.weight == "set" else occurrences
+    if recipe.weight == "log":
+        # The exponent of frexp is the number of binary digits, exactly for all below 2**53.
+        weights = np.frexp(occurrences.astype(np.float64))[1].astype(np.int64) + 1
     return weights if recipe.idf is None else weights * recipe.idf.weigh(hashes)
 
 
@@ -291,8 +284,9 @@ def simhash_features(
     if sum(weights.values()) >= _WEIGHT_BELOW:
         raise UsageError(f"the sum of all weights must be less than 2**53, not {sum(weights.values())}")
     weights = {spelling: weight for spelling, weight in weights.items() if weight}
+    own = recipe.hash == "splitmix"
     found = Features(
-        hash_features(list(weights), recipe),
+        mix(hash_as_tokens([*weights])) if own else hash_strings([*weights], recipe.hash),
         np.fromiter(weights.values(), dtype=np.int64, count=len(weights)),
         np.array([len(weights)]),
     )
@@ -315,10 +309,3 @@ def _check(feature: object, position: int) -> tuple[str, int]:
     if weight < 0:
         raise UsageError(f"the weight of feature {position} must not be negative, but is {weight}")
     return spelling, weight
-
-
-def hash_features(spellings: list[str], recipe: Recipe) -> U64:
-    """Return the hashes of features of your own, each hashed like a single token."""
-    if recipe.hash == "splitmix":
-        return mix(hash_as_tokens(spellings))
-    return hash_strings(spellings, recipe.hash)
