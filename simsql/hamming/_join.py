@@ -85,13 +85,6 @@ class PairTask(NamedTuple):
     parts: int
 
 
-class _Plan(NamedTuple):
-    """The passes of a join, none if all are compared with all, and the estimated time in seconds."""
-
-    passes: list[Pass]
-    seconds: float
-
-
 class Join:
     """All pairs of sorted distinct keys at most `distance` bits apart, each once, as tasks that can run anywhere.
 
@@ -104,13 +97,13 @@ class Join:
         self._prepared: tuple[Pass, _Prepared] | None = None
 
     @cached_property
-    def _plan(self) -> _Plan:
-        """The cheapest way to join the keys."""
+    def _plan(self) -> tuple[list[Pass], float]:
+        """The passes of the cheapest join, none if all are compared with all, and the estimated seconds."""
         keys, runs = self._keys, _whole(self._keys.size)
         varying, differing = _varying_bits(keys, runs), _sample(keys, runs)
         blocks, cost = _cheapest_blocks(runs, varying, differing, self._distance)
         passes, cost = _cheapest_balls(keys.size, varying, differing, self._distance, cost)
-        return _Plan(passes or (_splitting(varying, blocks, self._distance) if blocks else []), cost / 1e9)
+        return passes or (_splitting(varying, blocks, self._distance) if blocks else []), cost / 1e9
 
     @property
     def _nothing(self) -> bool:
@@ -119,25 +112,20 @@ class Join:
     @property
     def seconds(self) -> float:
         """The estimated time."""
-        return 0.0 if self._nothing else self._plan.seconds
+        return 0.0 if self._nothing else self._plan[1]
 
     def tasks(self, parts: int) -> list[PairTask]:
         """Return the tasks of the join. Those that can be divided are cut into this number of parts."""
         if self._nothing:
             return []
-        if not self._plan.passes:
+        passes, _ = self._plan
+        if not passes:
             parts = 1 if self._spanning else parts
             return [PairTask(None, part, parts) for part in range(parts)]
-        return [
-            PairTask(here, part, parts)
-            for here in self._plan.passes
-            for part in range(parts + 1 if here.radius else 1)
-        ]
+        return [PairTask(here, part, parts) for here in passes for part in range(parts + 1 if here.radius else 1)]
 
     def __call__(self, task: PairTask) -> Iterator[Pairs]:
         """Yield the pairs of a task."""
-        if self._nothing:
-            return iter(())
         if task.here is None:
             if self._spanning:
                 return compare_spanning(self._keys, self._distance)
@@ -162,11 +150,7 @@ class _Prepared:
         self.here, self.order, self.spanning = here, BitOrder((constant, here.prefix, others)), spanning
         self.keys = self.order.apply(keys)
         self.keys.sort()
-
-    @property
-    def behind(self) -> int:
-        """The number of bits behind the prefix."""
-        return self.order.masks[-1].bit_count()
+        self.behind = others.bit_count()
 
     @cached_property
     def balls(self) -> Balls:
@@ -251,22 +235,17 @@ def _cheapest_balls(
 ) -> tuple[list[Pass], float]:
     """Return passes with radii that cost less than `limit`, or none, and the cost in ns."""
     best: list[Pass] = []
-    for masks, radius in _ball_blocks(keys, varying, distance):
-        radii, cost = _cheapest_radii([_ball_costs(keys, mask, radius, differing) for mask in masks], distance)
-        if cost < limit:
-            best, limit = _balls(masks, radii), cost
-    return best, limit
-
-
-def _ball_blocks(keys: int, varying: int, distance: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield the ways to cut the varying bits of some keys into blocks, and the largest radius of a block."""
     bits = varying.bit_count()
     for blocks in range(-(-bits // _BLOCK_BITS), min(distance, bits) + 1):
         masks = block_masks(varying, blocks)
         # One more than blocks of random bits need.
         radius = (distance + blocks) // blocks
-        if 1 << masks[0].bit_count() <= 4 * keys and radius < masks[-1].bit_count():
-            yield masks, radius
+        if 1 << masks[0].bit_count() > 4 * keys or radius >= masks[-1].bit_count():
+            continue
+        radii, cost = _cheapest_radii([_ball_costs(keys, mask, radius, differing) for mask in masks], distance)
+        if cost < limit:
+            best, limit = _balls(masks, radii), cost
+    return best, limit
 
 
 def _balls(masks: Iterable[int], radii: Iterable[int]) -> list[Pass]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
@@ -24,7 +23,8 @@ Positions = NDArray[np.intp]
 
 # Pairs compared at a time, whose arrays fit the cache of a core.
 _TILE = 1 << 17
-# Elements that NumPy may buffer when it compares tiles.
+# Elements that NumPy may buffer when it compares tiles. By default it copies repeated rows and columns of up to
+# about 8,000 elements to its buffers, which takes longer than the comparison.
 _BUFFER = 64
 # Keys of one run in a tile, and the keys that a long run is compared with at a time.
 TILE_ROWS, TILE_COLUMNS = 64, 2048
@@ -62,19 +62,6 @@ def batched(pairs: Iterable[Pairs], size: int) -> Iterator[Pairs]:
     return map(np.concatenate, gather(pairs, len, size))
 
 
-@contextmanager
-def unbuffered() -> Iterator[None]:
-    """Keep NumPy from copying repeated rows and columns to its buffers before it compares them.
-
-    That takes longer than the comparison, and is the default for arrays of up to about 8,000 elements.
-    """
-    usual = np.setbufsize(_BUFFER)
-    try:
-        yield
-    finally:
-        np.setbufsize(usual)
-
-
 class Tile:
     """Arrays that fit the cache of a core, in which keys are compared with others."""
 
@@ -88,7 +75,11 @@ class Tile:
         count, height = rows.shape
         size = count * height * columns.shape[1]
         differing, distances, close = self._differing[:size], self._distances[:size], self._close[:size]
-        np.bitwise_xor(rows[:, :, None], columns[:, None], out=differing.reshape(count, height, -1))
+        usual = np.setbufsize(_BUFFER)
+        try:
+            np.bitwise_xor(rows[:, :, None], columns[:, None], out=differing.reshape(count, height, -1))
+        finally:
+            np.setbufsize(usual)
         np.bitwise_count(differing, out=distances)
         np.less_equal(distances, distance, out=close)
         found: Positions = close.nonzero()[0]
@@ -119,8 +110,7 @@ def compare_all(run: Keys, distance: int, part: int = 0, parts: int = 1) -> Iter
         rows = run[top : top + TILE_ROWS]
         for left in range(top, run.size, TILE_COLUMNS):
             columns = run[left : left + TILE_COLUMNS]
-            with unbuffered():
-                close = tile.compare(rows[None], columns[None], distance)
+            close = tile.compare(rows[None], columns[None], distance)
             row, column = np.divmod(close, columns.size)
             if left == top:
                 row, column = row[row < column], column[row < column]
@@ -222,8 +212,7 @@ class Balls:
             step = max(1, _TILE // (count * height))
             for start in range(0, width, step):
                 shown = right[:, start : start + step]
-                with unbuffered():
-                    close = self._tile.compare(left, shown, distance)
+                close = self._tile.compare(left, shown, distance)
                 if close.size:
                     cell, column = np.divmod(close, shown.shape[1])
                     run, row = np.divmod(cell, height)

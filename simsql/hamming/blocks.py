@@ -15,7 +15,7 @@ import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
-from typing import overload
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ from simsql.arrays.checks import FINGERPRINT_BITS
 # Elements permuted at a time: the three arrays of a step fit the cache of a core, which is faster than passes over
 # the full array.
 _STEP = 1 << 15
+
+Words = TypeVar("Words", int, NDArray[np.uint64])
 
 
 def block_sizes(blocks: int, width: int = FINGERPRINT_BITS) -> tuple[int, ...]:
@@ -73,11 +75,7 @@ class BitOrder:
     def _moves_back(self) -> tuple[tuple[int, int], ...]:
         return tuple((_shifted(mask, shift), -shift) for mask, shift in self._moves)
 
-    @overload
-    def apply(self, words: int) -> int: ...
-    @overload
-    def apply(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
-    def apply(self, words: int | NDArray[np.uint64]) -> int | NDArray[np.uint64]:
+    def apply(self, words: Words) -> Words:
         """Return the reordered words."""
         if isinstance(words, int):
             return sum(_shifted(words & mask, shift) for mask, shift in self._moves)
@@ -136,11 +134,7 @@ class Permutation:
     def _order(self) -> BitOrder:
         return BitOrder((self.lead_mask, ~self.lead_mask & (1 << self.width) - 1))
 
-    @overload
-    def key(self, fingerprint: int) -> int: ...
-    @overload
-    def key(self, fingerprint: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
-    def key(self, fingerprint: int | NDArray[np.uint64]) -> int | NDArray[np.uint64]:
+    def key(self, fingerprint: Words) -> Words:
         """Return the key of a fingerprint in [0, 2**width), or of each in an array, without checks."""
         return self._order.apply(fingerprint)
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from simsql.arrays.checks import FINGERPRINT_BITS, distinct_fingerprints, fingerprint_list, whole_number
 from simsql.arrays.columns import Column, Fingerprints
 from simsql.arrays.positions import consecutive, portions
-from simsql.hamming._tiles import TILE_COLUMNS, TILE_ROWS, Tile, unbuffered
+from simsql.hamming._tiles import TILE_COLUMNS, TILE_ROWS, Tile
 from simsql.hamming.blocks import block_masks, flip_masks
 from simsql.hamming.design import TABLES_AT_MOST, Design
 
@@ -205,11 +205,11 @@ def _look_up(
 ) -> Iterator[tuple[Positions, Positions]]:
     """Find matches with a table for each prefix; a pair is reported by the first table that finds it."""
     for number, prefix in enumerate(prefixes):
-        for near in build(prefix.mask, prefix.radius).look_up(fingerprints, distance):
-            first = np.ones(near.queries.size, dtype=bool)
+        for positions, owners, differing in build(prefix.mask, prefix.radius).look_up(fingerprints, distance):
+            first = np.ones(owners.size, dtype=bool)
             for earlier in prefixes[:number]:
-                first &= np.bitwise_count(near.differing & np.uint64(earlier.mask)) > earlier.radius
-            yield near.fingerprints[first], near.queries[first]
+                first &= np.bitwise_count(differing & np.uint64(earlier.mask)) > earlier.radius
+            yield positions[first], owners[first]
 
 
 def _compare_all(queries: Words, distance: int, fingerprints: Words) -> Iterator[tuple[Positions, Positions]]:
@@ -219,19 +219,10 @@ def _compare_all(queries: Words, distance: int, fingerprints: Words) -> Iterator
     for left in range(0, fingerprints.size, TILE_COLUMNS):
         columns = fingerprints[left : left + TILE_COLUMNS]
         for top in range(0, queries.size, rows):
-            with unbuffered():
-                close = tile.compare(queries[None, top : top + rows], columns[None], distance)
+            close = tile.compare(queries[None, top : top + rows], columns[None], distance)
             row, column = np.divmod(close, columns.size)
             if row.size:
                 yield column + left, row + top
-
-
-class Near(NamedTuple):
-    """Matches: positions of fingerprints and queries, and the bits in which they differ."""
-
-    fingerprints: Positions
-    queries: Positions
-    differing: Words
 
 
 class _Table:
@@ -262,8 +253,11 @@ class _Table:
         self._starts = np.cumsum(counts, out=counts).astype(np.uint32)
         self._entries = entries.astype(np.uint32)
 
-    def look_up(self, fingerprints: Words, distance: int) -> Iterator[Near]:
-        """Yield each pair within `distance` whose bits under the mask are within the radius, once."""
+    def look_up(self, fingerprints: Words, distance: int) -> Iterator[tuple[Positions, Positions, Words]]:
+        """Yield each pair within `distance` whose bits under the mask are within the radius, once.
+
+        That is the positions of fingerprints and of queries, and the bits in which they differ.
+        """
         passing = self._passing(fingerprints)
         for start in range(0, passing.size, _STEP):
             positions = passing[start : start + _STEP]
@@ -278,7 +272,7 @@ class _Table:
                 near = np.flatnonzero(np.bitwise_count(differing) <= distance)
                 flipped = self._flips[entries[near] // self._queries.size]
                 near = near[differing[near] & np.uint64(self._mask) == flipped]
-                yield Near(position[near], queries[near].astype(np.intp), differing[near])
+                yield position[near], queries[near].astype(np.intp), differing[near]
 
     def _passing(self, fingerprints: Words) -> Positions:
         """Return the positions of the fingerprints that the filter lets through."""

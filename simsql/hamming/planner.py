@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from math import comb, inf
@@ -80,12 +79,7 @@ def plan(rows: int, distance: int, *, sample: PrefixSample | None = None) -> Pla
     rows = whole_number("rows", rows, 0, 1 << FINGERPRINT_BITS)
     distance = whole_number("distance", distance, 0, FINGERPRINT_BITS)
     default = _choice(default_design(rows, distance), rows, distance, sample)
-    designs = _designs(TABLES_AT_MOST, nested=True)
-    choices = _worthwhile(
-        _with_skew(designs, rows, distance, sample)
-        if sample
-        else (_choice(design, rows, distance) for design in designs)
-    )
+    choices = _worthwhile(rows, distance, sample)
     reading = choices[-1]
     useful = max(_USEFUL_US, 2 * reading.search_us)
     return Plan(
@@ -98,23 +92,21 @@ def plan(rows: int, distance: int, *, sample: PrefixSample | None = None) -> Pla
     )
 
 
-def _worthwhile(every: Iterable[Choice]) -> list[Choice]:
+def _worthwhile(rows: int, distance: int, sample: PrefixSample | None) -> list[Choice]:
     """Return the choices that search faster than all with fewer tables, by tables."""
+    possible: list[Choice] = []
+    fastest = inf
+    designs = _designs(TABLES_AT_MOST, nested=True)
+    for design in sorted(designs, key=lambda design: (design.tables, design.search_us(distance, rows))):
+        # Skew only adds candidates, and a sample takes time to look at.
+        if design.search_us(distance, rows) < _WORTH * fastest:
+            possible.append(_choice(design, rows, distance, sample))
+            fastest = min(fastest, possible[-1].search_us)
     choices: list[Choice] = []
-    for choice in sorted(every, key=lambda choice: (choice.tables, choice.search_us)):
+    for choice in sorted(possible, key=lambda choice: (choice.tables, choice.search_us)):
         if not choices or choice.search_us < _WORTH * choices[-1].search_us:
             choices.append(choice)
     return choices
-
-
-def _with_skew(designs: Iterable[Design], rows: int, distance: int, sample: PrefixSample) -> Iterator[Choice]:
-    """Yield all designs that may be worthwhile. Skew only adds candidates, and a sample takes time to look at."""
-    fastest = inf
-    for design in sorted(designs, key=lambda design: (design.tables, design.search_us(distance, rows))):
-        if design.search_us(distance, rows) < _WORTH * fastest:
-            choice = _choice(design, rows, distance, sample)
-            yield choice
-            fastest = min(fastest, choice.search_us)
 
 
 def default_design(rows: int, distance: int) -> Design:

@@ -32,7 +32,8 @@ class PrefixSample:
         if len(values) < 2:
             raise UsageError(f"a sample needs at least two different fingerprints, not {len(values)}")
         # Evenly spaced in sorted order, so that every part of the values is represented.
-        queries, others = (values[_spaced(len(values), size)] for size in (_QUERIES, _OTHERS))
+        sizes = (min(len(values), size) for size in (_QUERIES, _OTHERS))
+        queries, others = (values[np.arange(size) * len(values) // size] for size in sizes)
         differing = (queries[:, None] ^ others).ravel()
         self._differing = differing[differing != 0]
         places = np.arange(FINGERPRINT_BITS, dtype=np.uint64)
@@ -60,8 +61,3 @@ class PrefixSample:
                 equal = self._agreement[place]
                 by_differing = np.convolve(by_differing, [equal, 1 - equal])
         return float(by_differing[: radius + 1].sum())
-
-
-def _spaced(length: int, size: int) -> NDArray[np.intp]:
-    """Return up to `size` evenly spaced positions."""
-    return np.arange(min(length, size)) * length // min(length, size)
