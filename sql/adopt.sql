@@ -66,7 +66,9 @@ BEGIN
         index.id := simsql.create_index(
             index.table_id, index.column_name, index.distance, index.blocks, index.lead, index.inner_blocks, index.recipe,
             index.scope_columns, index.storage, index.sources);
+        UPDATE simsql.registry AS r SET is_default = r.id = index.id WHERE r.table_id = index.table_id AND index.is_default;
         SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index.id;
+        PERFORM simsql._describe(index);
         PERFORM simsql._give(index, unknown.owner);
         PERFORM simsql._stamp(index.id);
         RETURN NEXT format('simhash index on %s(%I): created again', index.table_id, index.column_name);

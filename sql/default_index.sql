@@ -58,6 +58,7 @@ BEGIN
         END IF;
     END IF;
     UPDATE simsql.registry AS r SET is_default = r.id = index.id WHERE r.table_id = index.table_id;
+    PERFORM simsql._describe(r) FROM simsql.registry AS r WHERE r.table_id = index.table_id AND simsql._owns(r);
 END
 $$;
 

@@ -124,8 +124,9 @@ BEGIN
          WHERE p.pronamespace = 'simsql'::regnamespace AND p.proname = 'search_' || index.id
            AND p.pronargs = CASE index.scope_columns WHEN '{}' THEN 2 ELSE 3 END)
        -- As a change of the storage drops them.
-       OR EXISTS (SELECT FROM pg_class AS c
-                   WHERE c.oid = ANY ((index.stamp).ids) AND c.relkind = 'r' AND pg_relation_filenode(c.oid) IS NULL)
+       OR index.storage = 'tables' AND EXISTS (
+           SELECT FROM pg_class AS c
+            WHERE c.oid = ANY ((index.stamp).ids) AND c.relkind = 'r' AND pg_relation_filenode(c.oid) IS NULL)
     THEN
         RETURN faults || ('index dropped', actual.table_name, 'index dropped', 'refuses',
                           format('the simhash index on %s was dropped after this transaction took its snapshot', at),

@@ -37,7 +37,7 @@ BEGIN
     PERFORM simsql._execute_here(format('COMMENT ON FUNCTION simsql.search_%s IS %L', index.id, (
         SELECT jsonb_object_agg(c.key, c.value) FROM jsonb_each(jsonb_strip_nulls(to_jsonb(index))) AS c
          WHERE c.key IN ('table_name', 'column_name', 'distance', 'blocks', 'lead', 'inner_blocks', 'recipe', 'scope_columns',
-                         'storage', 'sources'))));
+                         'storage', 'sources', 'is_default'))));
 END
 $$;
 

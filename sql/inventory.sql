@@ -163,6 +163,22 @@ BEGIN
 END
 $$;
 
+-- The invalid B-trees that REINDEX CONCURRENTLY leaves if it fails, beside valid ones. It locks those that it works on.
+CREATE OR REPLACE FUNCTION simsql._leftovers_of_reindex(index simsql.registry) RETURNS SETOF regclass
+LANGUAGE sql STABLE
+AS $$
+    SELECT i.indexrelid::regclass
+      FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+     WHERE NOT i.indisvalid AND c.relname ~ '_cc(new|old)\d*$'
+       AND CASE index.storage
+           WHEN 'tables' THEN i.indrelid = ANY (simsql._key_table_ids(index))
+           ELSE i.indrelid IN (SELECT t::oid FROM simsql._with_partitions(index.table_id) AS t)
+                AND EXISTS (SELECT FROM simsql._expected_btrees(index) AS e WHERE simsql._is_btree_on(i.indexrelid, e.columns))
+           END
+       AND NOT EXISTS (SELECT FROM pg_locks AS l WHERE l.relation = i.indexrelid AND l.mode = 'ShareUpdateExclusiveLock'
+                          AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
+$$;
+
 -- What differs from the inventory. Of a key table that is missing or altered, nothing else is of interest.
 CREATE OR REPLACE FUNCTION simsql._inventory_faults(index simsql.registry, actual simsql.registry)
 RETURNS simsql._fault[]
@@ -181,6 +197,10 @@ AS $$
                  WHERE NOT d.is_lost OR d.problem = 'key table altered'
                  ORDER BY d.problem, d.object, d.number) AS f
          ORDER BY f.number)
+        || ARRAY(
+        SELECT ('REINDEX unfinished', b::text, 'ready', 'slows', NULL, NULL,
+                format('DROP INDEX CONCURRENTLY %s;', b))::simsql._fault
+          FROM simsql._leftovers_of_reindex(actual) AS b ORDER BY b::text)
 $$;
 
 -- The objects of the installation, without those of indexes, and what each of them is. PostgreSQL writes views

@@ -85,6 +85,13 @@ BEGIN
         EXCEPTION WHEN lock_not_available THEN
             IF clock_timestamp() > deadline THEN
                 RAISE EXCEPTION '%: % could not be locked within %, because of other transactions', caller, what, total
+                    USING ERRCODE = 'lock_not_available',
+                          HINT = simsql._describe_holders(relations, mode)
+                                 || CASE WHEN caller LIKE '%.change_storage' THEN ' The command simsql index '
+                                    'change-storage keeps what it has created, and goes on if you run it again.'
+                                    ELSE '' END;
+            ELSIF attempt % 50 = 30 THEN  -- after 2 s, and then every 10 s
+                RAISE NOTICE '%: waiting for other transactions to release %', caller, what
                     USING ERRCODE = 'lock_not_available', HINT = simsql._describe_holders(relations, mode);
             END IF;
         END;

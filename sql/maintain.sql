@@ -87,7 +87,7 @@ BEGIN
     IF advice.need = 'analyze' THEN
         EXECUTE format('ANALYZE %s, simsql.keys_%s_0', index.table_name, index.id);
     END IF;
-    IF advice.need IS NOT NULL THEN
+    IF advice.need IN ('vacuum', 'analyze') THEN
         IF is_limited THEN
             vacuum := simsql._vacuum_anywhere(index);
         END IF;

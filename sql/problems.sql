@@ -61,21 +61,26 @@ BEGIN
      UNION ALL
     SELECT r.table_name, r.column_name,
            CASE WHEN h.state <> 'ready' THEN h.state
-                WHEN h.hint LIKE '%max_locks_per_transaction%' THEN 'too few locks'
-                WHEN h.hint LIKE '%not counted%' THEN 'rows not counted' ELSE 'vacuum due' END,
+                ELSE CASE (simsql._storage_advice(r)).need WHEN 'locks' THEN 'too few locks'
+                     WHEN 'analyze' THEN 'rows not counted' ELSE 'vacuum due' END END,
            format('%s(%I)', r.table_name, r.column_name),
            CASE h.state WHEN 'ready' THEN regexp_replace(h.hint, '^[^:]*: ', '') ELSE h.hint END
       FROM simsql.registry AS r CROSS JOIN LATERAL simsql._health(r) AS h
      WHERE h.hint IS NOT NULL AND h.hint NOT LIKE '%simsql.registry%'
      UNION ALL
-    -- Its B-trees are complete or invalid, slow down writers and serve no search.
+    SELECT r.table_name, r.column_name, 'REINDEX unfinished', b::text, format('DROP INDEX CONCURRENTLY %s;', b)
+      FROM simsql.registry AS r CROSS JOIN LATERAL simsql._leftovers_of_reindex(simsql._as_named(r)) AS b
+     UNION ALL
+    -- Its B-trees or key tables slow down writers and serve no search.
     SELECT r.table_name, r.column_name, 'change of storage unfinished', format('%s(%I)', r.table_name, r.column_name),
-           'Wait for the change to finish. If it was interrupted: '
+           'Wait for the change to finish, or run it again. To drop what it has created: '
            || simsql._call('change_storage', ARRAY[r.table_id::text, r.storage, r.column_name])
       FROM simsql.registry AS r
-     WHERE r.storage = 'tables'
-       AND EXISTS (SELECT FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
-                    WHERE i.indrelid = r.table_id AND c.relname ~ ('^simsql_' || r.id || '_\d+$'))
+     WHERE CASE r.storage
+           WHEN 'tables' THEN EXISTS (
+               SELECT FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+                WHERE i.indrelid = r.table_id AND c.relname ~ ('^simsql_' || r.id || '_\d+$'))
+           ELSE to_regclass(format('simsql.keys_%s_0', r.id)) IS NOT NULL END
      UNION ALL
     -- Those of indexes without another fault: a role that may read the table also learns it from the state.
     SELECT r.table_name, r.column_name, 'key table empty', k, simsql._call('repair', ARRAY[r.table_id::text])

@@ -27,6 +27,8 @@ BEGIN
                   HINT = 'Drop the one that has lost its column: '
                          || simsql._call('drop_index', ARRAY[table_name::text, twice]);
     END IF;
+    -- Triggers of an unfinished change of the storage know the old names.
+    PERFORM simsql._tables_drop(a) FROM unnest(renamed) AS a WHERE a.storage = 'expression';
     UPDATE simsql.registry AS r SET column_name = lpad(r.id::text, 64)
       FROM unnest(renamed) AS a WHERE r.id = a.id;
     UPDATE simsql.registry AS r
@@ -54,6 +56,8 @@ BEGIN
     FOREACH fault IN ARRAY faults LOOP
         IF is_damaged AND fault.object LIKE 'simsql.%' THEN
             CONTINUE;
+        ELSIF fault.problem = 'REINDEX unfinished' THEN
+            EXECUTE format('DROP INDEX %s', fault.object);
         ELSIF fault.problem = 'B-tree missing' THEN
             EXECUTE format('CREATE INDEX ON %s', fault.object);
         ELSIF fault.problem = 'B-tree invalid' THEN
@@ -161,7 +165,7 @@ BEGIN
         END IF;
         -- Searches hold key tables and B-trees, and would wait behind this.
         IF EXISTS (SELECT FROM unnest(faults) AS f
-                    WHERE f.object ~ '^simsql\.(keys|built)_' OR f.problem ~ 'B-tree|polic|owner|table re-created')
+                    WHERE f.object ~ '^simsql\.(keys|built)_' OR f.problem ~ 'B-tree|REINDEX|polic|owner|table re-created')
         THEN
             PERFORM simsql._lock(table_name, 'ACCESS EXCLUSIVE', 'repair');
         END IF;

@@ -74,6 +74,9 @@ BEGIN
     END LOOP;
     IF NOT FOUND AND table_name IS NOT NULL THEN
         PERFORM simsql._index(table_name, column_name);
+    ELSIF NOT FOUND THEN
+        PERFORM simsql._raise(f) FROM unnest(simsql._registry_faults()) AS f;
+        RAISE NOTICE 'simsql.verify: there are no simhash indexes';
     END IF;
 END
 $$;

@@ -87,6 +87,7 @@ CREATE OR REPLACE VIEW simsql._searchable AS
 SELECT r.id, r.table_id, r.column_name, r.is_default, r.distance, r.scope_columns, false AS sound
   FROM simsql.registry AS r;
 DROP FUNCTION simsql._health(simsql.registry, boolean), simsql._expression_is_sound(simsql.registry),
+              simsql._expression_advice(simsql.registry),
               simsql._expressions(simsql.registry), simsql._estimated_rows(regclass),
               simsql._is_counted(regclass), simsql._has_other_policies(regclass),
               simsql._search_decision(simsql.registry, jsonb), simsql._search_variables(simsql.registry),

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simsql.cli._options import Printing, option, read_folder
+from simsql.cli._process import note
 from simsql.cli._terminal import Telling
 from simsql.errors import SimsqlError, UsageError
 
 if TYPE_CHECKING:
+    from psycopg.errors import Diagnostic
     from sqlalchemy import Engine
 
 # The pool logs errors of connections that an interrupt left in the middle of a command. Nobody can act on them.
@@ -109,11 +111,17 @@ class Connecting:
                 server = stack.enter_context(start_embedded(folder))
                 engine = open_engine(server.url())
             stack.callback(engine.dispose)
+            event.listen(engine, "connect", lambda raw, _: raw.add_notice_handler(self._tell_of_waiting))
             event.listen(engine, "begin", _ask_for_codes)
             if lock_timeout:
                 limit = f"SET LOCAL lock_timeout = {lock_timeout // timedelta(milliseconds=1)}"
                 event.listen(engine, "begin", lambda connection: _set(connection, limit))
             yield engine
+
+    def _tell_of_waiting(self, notice: "Diagnostic") -> None:
+        """Print for which transactions a call of simsql waits."""
+        if notice.sqlstate == "55P03":
+            note(f"{notice.message_primary}. {notice.message_hint}", quiet=getattr(self, "quiet", False))
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,7 @@ def verify_command(
     sketch is not that of its text, in the columns that the index knows or in --text-column; without --column,
     those of each index of the table.
     """
-    from simsql.database import SearchIndex
+    from simsql.database import SearchIndex, read_status
     from simsql.database.backfill import NOT_UTF8
     from simsql.database.index import verify
 
@@ -182,6 +182,7 @@ def verify_command(
             findings = (
                 SearchIndex(connection, table).repair() if repair and table else verify(connection, table, column)
             )
+        found = table or read_status(engine).indexes
         compared = None
         sketches, sketch_source = parse_sketched(sketch_column)
         if table is not None and texts:
@@ -210,7 +211,7 @@ def verify_command(
     if compared:
         run.remark(f"{compared.differing:,} of {compared.rows:,} rows differ from their texts")
     if not findings:
-        run.remark("no faults")
+        run.remark("no faults" if found else "there are no simhash indexes")
     elif repair:
         run.remark(f"repaired {len(findings):,} {'fault' if len(findings) == 1 else 'faults'}")
     else:
@@ -228,8 +229,8 @@ def change_storage_command(
 ) -> None:
     """Change the storage of an index.
 
-    Searches go on meanwhile. With expression, so do writers, and if it is interrupted, run it again. With tables,
-    writers wait until it is done.
+    Searches go on meanwhile. With expression, so do writers. With tables, writers wait until the keys are
+    complete. If it is interrupted, or gives up waiting for a lock, run it again, and it goes on.
     """
     from simsql.database import change_storage
 

@@ -146,8 +146,9 @@ def change_storage(
     """Keep an index in the other storage, with the same design, recipe and scope; return its id.
 
     Searches go on meanwhile. With "expression", so do writers: B-trees are created concurrently, and the key
-    tables are dropped at the end; if it is interrupted, call it again. With "tables", writers wait until the keys
-    are complete, and the index has a new id. If the table has only one index, omit the column. `report` is called
+    tables are dropped at the end. With "tables", writers wait until the keys are complete, and the index gets a
+    new id. If it is interrupted, or gives up waiting for a lock, call it again, and it goes on. If the table has
+    only one index, omit the column. `report` is called
     with the completed share of the work. Takes up to two connections at a time.
     Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, an unknown storage, a table that cannot
     have it, missing privileges; and UsageError for a Connection instead of an Engine.
@@ -167,7 +168,7 @@ def change_storage(
         index, old, parameters["column"] = connection.execute(check, parameters).one()
     if storage == "expression" and old != storage:
         _create_btrees(engine, table, index, report)
-    # Searches that have begun to read the key tables find them until the second transaction.
+    # The second waits for transactions that have read the old storage. The work of the first is kept.
     for keep in [True, False]:
         with begin(engine, **READ_COMMITTED) as connection:
             index = connection.execute(change, {**parameters, "keep": keep}).scalar_one()

@@ -122,8 +122,8 @@ END
 $$;
 
 -- advice: the share of what searches read that a vacuum would clean up, when the last one was, and what an
--- administrator should do; null if nothing. `need` is what `maintain` does about it: vacuum the index, or analyze
--- its tables. It reads the catalogue and the statistics alone, and no role needs privileges for that. Null while
+-- administrator should do; null if nothing. `need` names that: `vacuum` of the index, or `analyze` of its tables, which
+-- `maintain` does, `visibility` of the pages of its table, or room for `locks`. It reads the catalogue and the statistics alone, and no role needs privileges for that. Null while
 -- another session locks exclusively what has to be measured.
 CREATE OR REPLACE FUNCTION simsql._storage_advice(
     index simsql.registry, OUT unvacuumed double precision, OUT last_vacuum timestamptz, OUT hint text,
@@ -136,7 +136,7 @@ BEGIN
         WHEN 'tables' THEN
             SELECT a.* INTO unvacuumed, last_vacuum, hint, need FROM simsql._tables_advice(index) AS a;
         WHEN 'expression' THEN
-            SELECT a.* INTO unvacuumed, last_vacuum, hint FROM simsql._expression_advice(index) AS a;
+            SELECT a.* INTO unvacuumed, last_vacuum, hint, need FROM simsql._expression_advice(index) AS a;
     END CASE;
 EXCEPTION
     WHEN lock_not_available THEN NULL;

@@ -90,6 +90,34 @@ def test_wrong_usage(options, said):
     run("index", "create", "article", "fingerprint", *options).failed(2, said)
 
 
+def test_nothing_to_verify_is_not_a_success_of_something(table, index):
+    empty = index("verify").done()
+    assert (empty.out, empty.err) == ("", "there are no simhash indexes\n")
+
+
+def test_a_command_says_for_whom_it_waits_and_keeps_its_work(table, index, connect):
+    index("create", "article", "fingerprint", "--storage", "expression").done()
+    reader = connect()
+    reader.execute("BEGIN; SELECT FROM article")
+    tried = index("change-storage", "article", "tables", "--lock-timeout", "3s")
+    assert tried.code == 1
+    waits, fails = tried.err.splitlines()
+    assert waits.startswith(
+        "simsql.change_storage: waiting for other transactions to release public.article. In use by"
+    )
+    assert f"process {reader.info.backend_pid} " in waits
+    assert fails.endswith("keeps what it has created, and goes on if you run it again.")
+    found = "SELECT relfilenode FROM pg_class WHERE relname ~ '^keys_._.$' ORDER BY 1"
+    kept = table.execute(found).fetchall()
+    assert len(kept) == 4
+    quiet = index("change-storage", "article", "tables", "--lock-timeout", "3s", "--quiet")
+    assert (quiet.code, len(quiet.err.splitlines())) == (1, 1)
+    reader.execute("COMMIT")
+    assert index("change-storage", "article", "tables").done().out == "simhash index on article: tables\n"
+    assert table.execute(found).fetchall() == kept
+    assert index("verify").done().err == "no faults\n"
+
+
 def test_faults_are_printed_and_mended(table, index):
     index("create", "article", "fingerprint", "--blocks", 2).done()
     sound = index("verify").done()

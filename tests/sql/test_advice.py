@@ -192,6 +192,8 @@ def test_many_partitions_need_room_for_locks(connection, connect):
         " or have fewer partitions"
     )
     assert advice(connection) == (None, hint)
+    labelled = connection.execute("SELECT problem, remedy FROM simsql.problems").fetchall()
+    assert labelled == [("too few locks", hint.partition(": ")[2])]
     session = connect()
     with session.transaction():
         session.execute("SELECT * FROM simsql.near('article', 0, 3)")

@@ -16,6 +16,8 @@ from psycopg import errors
 from roles import allow_indexes
 from sessions import ONE_SNAPSHOT, begin, blocked, started
 from similar import like_near
+from sqlalchemy import NullPool, create_engine, event
+from sqlalchemy.exc import OperationalError
 from upkeep import problems
 
 from simsql.database import change_storage
@@ -274,6 +276,108 @@ def test_it_gives_up_after_lock_timeout(connection, connect):
     reader.execute("COMMIT")
     change(connection, "expression")
     assert connection.execute("SHOW lock_timeout").fetchone() == ("300ms",)
+
+
+@pytest.mark.every_version
+@from_either
+def test_a_change_that_gives_up_keeps_its_work(connection, database, connect, storage):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, storage)
+    reader = connect()
+    reader.execute("BEGIN; SELECT FROM article LIMIT 1")
+    with pytest.raises(OperationalError, match="run it again"):
+        change_storage(impatient(database), "article", OTHER[storage])
+    work = files(connection)
+    assert {name[:4] for name in work} == {"keys", "sims"}
+    assert problems(connection) == set()
+    # What others write meanwhile is in both, and a search that is older than the change finds what it sees.
+    connection.execute("INSERT INTO article (fingerprint) VALUES (5)")
+    searches_are_exact(connection)
+    found = connection.execute("SELECT problem FROM simsql.problems").fetchall()
+    assert found == [("change of storage unfinished",)]
+    reader.execute("COMMIT")
+    change_storage(database, "article", OTHER[storage])
+    assert files(connection) < work
+    assert {name[:4] for name in files(connection)} == {"keys" if storage == "expression" else "sims"}
+    assert connection.execute("SELECT problem FROM simsql.problems").fetchall() == []
+    assert problems(connection) == set()
+    connection.execute("INSERT INTO article (fingerprint) VALUES (7)")
+    searches_are_exact(connection)
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        "ALTER TABLE article DISABLE TRIGGER USER; INSERT INTO article (fingerprint) VALUES (5);"
+        " ALTER TABLE article ENABLE TRIGGER USER",
+        "ALTER TABLE article DISABLE TRIGGER simsql_1_insert; INSERT INTO article (fingerprint) VALUES (5);"
+        " ALTER TABLE article ENABLE ALWAYS TRIGGER simsql_1_insert",
+        "TRUNCATE simsql.keys_1_3",
+        "DROP TABLE simsql.keys_1_2",
+        "SELECT simsql.repair('article')",
+        "CALL simsql.maintain()",
+        "SELECT simsql.change_storage('article', 'expression')",
+        "TRUNCATE article",
+    ],
+)
+def test_work_that_may_be_incomplete_is_done_again(connection, database, connect, meanwhile):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, "expression")
+    connection.execute("SELECT simsql._change_storage('article', 'tables', NULL, keep => true)")
+    connection.execute(meanwhile)
+    searches_are_exact(connection)
+    assert change(connection, "tables") == 2
+    assert problems(connection) == set()
+    searches_are_exact(connection)
+
+
+def test_unfinished_work_goes_when_a_column_is_renamed(connection):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, "expression")
+    connection.execute("SELECT simsql._change_storage('article', 'tables', NULL, keep => true)")
+    connection.execute("ALTER TABLE article RENAME fingerprint TO print; SELECT simsql.repair('article')")
+    connection.execute("INSERT INTO article (print) VALUES (5)")
+    assert problems(connection) == set()
+    assert change(connection, "tables") == 2
+    assert (5, 0) in near(connection, 5, 0)
+
+
+def test_an_index_with_unfinished_work_can_be_dropped(connection):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, "expression")
+    connection.execute("SELECT simsql._change_storage('article', 'tables', NULL, keep => true)")
+    connection.execute("SELECT simsql.drop_index('article')")
+    assert objects(connection) == []
+
+
+def test_a_change_to_key_tables_keeps_the_owner(connection, new_role, connect):
+    """A superuser changes it in two parts."""
+    create_table(connection, FINGERPRINTS)
+    role = new_role()
+    connection.execute(f"ALTER TABLE article OWNER TO {role}")
+    allow_indexes(connection, role)
+    create_index(connect(role), "expression")
+    connection.execute("SELECT simsql._change_storage('article', 'tables', NULL, keep => true)")
+    connect(role).execute("INSERT INTO article (fingerprint) VALUES (5)")
+    change(connection, "tables")
+    assert problems(connection) == set()
+    connect(role).execute("SELECT simsql.drop_index('article')")
+
+
+def impatient(database):
+    """An engine whose statements wait for locks briefly."""
+    engine = create_engine(database.url, poolclass=NullPool)
+    event.listen(engine, "begin", lambda begun: begun.exec_driver_sql("SET LOCAL lock_timeout = '300ms'"))
+    return engine
+
+
+def files(connection):
+    """The key tables and B-trees of indexes, without their ids, and the files that hold them."""
+    rows = connection.execute(
+        "SELECT regexp_replace(relname, '[0-9]+', 'ID') || ' ' || relfilenode FROM pg_class"
+        " WHERE relname ~ '^(keys|simsql)_[0-9]+_[0-9]+$'"
+    )
+    return {name for (name,) in rows}
 
 
 @from_either

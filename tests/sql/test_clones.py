@@ -12,7 +12,8 @@ from upkeep import problems
 
 pytestmark = pytest.mark.oldest_version
 INDEXES = (
-    "SELECT table_name, column_name, scope, distance, blocks, lead, inner_blocks, recipe, storage, sources, state"
+    "SELECT table_name, column_name, scope, distance, blocks, lead, inner_blocks, recipe, storage, sources, state,"
+    " is_default"
     " FROM simsql.indexes ORDER BY table_name, column_name"
 )
 
@@ -30,6 +31,7 @@ def original(connection, new_role):
                simsql.create_index('"An ""article"', 'other', storage => 'expression')
         """
     )
+    connection.execute("SELECT simsql.set_default_index('\"An \"\"article\"', 'other')")
     connection.execute("SELECT simsql.clear_on_change('\"An \"\"article\"', 'print', '{body}')")
     allow_indexes(connection, role)
     connection.execute(f"SET ROLE {role}; CREATE TABLE theirs (fingerprint bigint)")

@@ -67,6 +67,28 @@ FAULTS = {
             )
         ],
     ),
+    "REINDEX": (
+        "CREATE INDEX keys_1_0_key_idx_ccnew ON simsql.keys_1_0 (key);"
+        " UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'simsql.keys_1_0_key_idx_ccnew'::regclass",
+        [
+            (
+                "REINDEX unfinished",
+                "simsql.keys_1_0_key_idx_ccnew",
+                "DROP INDEX CONCURRENTLY simsql.keys_1_0_key_idx_ccnew;",
+            )
+        ],
+    ),
+    "a change of storage to key tables that was interrupted": (
+        "SELECT simsql._change_storage('article', 'expression', NULL, keep => true)",
+        [
+            (
+                "change of storage unfinished",
+                "public.article(fingerprint)",
+                "Wait for the change to finish, or run it again. To drop what it has created:"
+                " SELECT simsql.change_storage('public.article', 'expression', 'fingerprint');",
+            )
+        ],
+    ),
     "a change of storage that was interrupted": (
         "DO $$ BEGIN EXECUTE format('CREATE INDEX simsql_1_1 ON article ((fingerprint & %s), fingerprint)',"
         " (SELECT lead_mask FROM simsql._permutations(4, 1, 0) WHERE number = 1)); END $$",
@@ -74,7 +96,7 @@ FAULTS = {
             (
                 "change of storage unfinished",
                 "public.article(fingerprint)",
-                "Wait for the change to finish. If it was interrupted:"
+                "Wait for the change to finish, or run it again. To drop what it has created:"
                 " SELECT simsql.change_storage('public.article', 'tables', 'fingerprint');",
             )
         ],

@@ -600,3 +600,39 @@ def test_superfluous_keys_wait_for_another_storage(connection, connect):
 def test_few_float_digits(connection):
     connection.execute("SET extra_float_digits = -5")
     assert connection.execute("SELECT * FROM simsql.verify()").fetchall() == []
+
+
+@pytest.mark.oldest_version
+@pytest.mark.parametrize("storage", ["tables", "expression"])
+def test_what_an_interrupted_reindex_leaves_is_named_and_repaired(connection, connect, storage):
+    create_articles(connection, [1, 3])
+    if storage == "expression":
+        connection.execute("SELECT simsql.change_storage('article', 'expression')")
+    btree = {"tables": "simsql.keys_1_0_key_idx", "expression": "simsql_1_0"}[storage]
+    other = connect()
+    other.execute("BEGIN; SELECT FROM article; SELECT FROM simsql.near('article', 1, 0)")
+    connection.execute("SET statement_timeout = '300ms'")
+    with pytest.raises(errors.QueryCanceled):
+        connection.execute(f"REINDEX INDEX CONCURRENTLY {btree}")
+    connection.execute("RESET statement_timeout")
+    other.execute("COMMIT")
+    left = {("REINDEX unfinished", {"tables": "", "expression": "public."}[storage] + btree + "_ccold")}
+    assert problems(connection) == left
+    assert set(connection.execute("SELECT problem, object FROM simsql.problems")) == left
+    assert set(connection.execute("SELECT problem, object FROM simsql.repair('article')")) == left
+    assert problems(connection) == set()
+    assert near(connection, 1, 1) == [(1, 0), (3, 1)]
+
+
+@pytest.mark.oldest_version
+def test_a_reindex_that_goes_on_is_not_a_fault(connection, connect):
+    create_articles(connection, [1, 3])
+    other = connect()
+    other.execute("BEGIN; SELECT FROM article; SELECT FROM simsql.near('article', 1, 0)")
+    with blocked(connect, lambda session: session.execute("REINDEX TABLE CONCURRENTLY simsql.keys_1_0")) as done:
+        invalid = "SELECT count(*) FROM pg_index WHERE NOT indisvalid"
+        assert connection.execute(invalid).fetchone() == (1,)
+        assert connection.execute("SELECT problem FROM simsql.problems").fetchall() == []
+        other.execute("COMMIT")
+    done.result()
+    assert problems(connection) == set()

@@ -54,9 +54,12 @@ $$;
 -- was later than VACUUM. Of a table that neither has seen, the number of pages is unknown, so that its rows
 -- count.
 CREATE OR REPLACE FUNCTION simsql._expression_advice(
-    index simsql.registry, OUT unvacuumed double precision, OUT last_vacuum timestamptz, OUT hint text)
+    index simsql.registry, OUT unvacuumed double precision, OUT last_vacuum timestamptz, OUT hint text,
+    OUT need text)
 LANGUAGE plpgsql STABLE
 AS $$
+DECLARE
+    locks constant text := simsql._lock_advice(index.table_id);
 BEGIN
     WITH visible AS (
         SELECT sum(p.pages) AS pages,
@@ -86,9 +89,9 @@ BEGIN
     SELECT 1 - v.share, v.last_vacuum,
            nullif(concat_ws('; ', CASE WHEN v.pages >= 1024 AND v.share < 0.9
                                        THEN format('%s%% of the pages are not all-visible: VACUUM (ANALYZE) %s',
-                                                   round(100 * (1 - v.share)), index.table_id) END,
-                            simsql._lock_advice(index.table_id)), '')
+                                                   round(100 * (1 - v.share)), index.table_id) END, locks), '')
       INTO unvacuumed, last_vacuum, hint
       FROM visible AS v;
+    need := CASE WHEN locks IS NOT NULL THEN 'locks' WHEN hint IS NOT NULL THEN 'visibility' END;
 END
 $$;

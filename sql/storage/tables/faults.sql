@@ -138,7 +138,6 @@ AS $$
 DECLARE
     fault simsql._fault;
     statement text;
-    renewed simsql.registry;
 BEGIN
     -- Only the transaction that follows a table knows it by this index, so no older snapshot misses keys, and the
     -- key tables can keep their names, which subscribers know.
@@ -149,9 +148,7 @@ BEGIN
     ELSIF EXISTS (SELECT FROM unnest(faults) AS f
                    WHERE f.problem IN ('key table missing', 'key table altered'))
     THEN
-        renewed := simsql._renew(index);
-        PERFORM simsql._drop_objects(index);
-        RETURN renewed;
+        RETURN simsql._renew(index);
     END IF;
     -- An unfinished build has already passed rows that were written without triggers, so it starts over.
     IF NOT index.ready AND simsql._stamp_problem(index) IS NOT NULL THEN
@@ -197,22 +194,38 @@ END
 $$;
 
 -- Gives an index new key tables, under a new id, and returns it. To a snapshot that is older than they are,
--- they are empty; but such a snapshot only knows the old id. The caller drops what the old id has.
+-- they are empty; but such a snapshot only knows the old id. An index in B-trees already has them. Drops what the old id
+-- has. The table is locked exclusively.
 CREATE OR REPLACE FUNCTION simsql._renew(index simsql.registry) RETURNS simsql.registry
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    former constant integer := index.id;
+    former constant simsql.registry := index;
+    name text;
 BEGIN
-    WHILE index.id = former LOOP
+    WHILE index.id = former.id LOOP
         BEGIN
-            UPDATE simsql.registry AS r SET id = DEFAULT, nonce = DEFAULT, storage = 'tables' WHERE r.id = former
+            UPDATE simsql.registry AS r SET id = DEFAULT, nonce = DEFAULT, storage = 'tables' WHERE r.id = former.id
             RETURNING r.* INTO index;
         EXCEPTION WHEN unique_violation THEN NULL;  -- as in _register
         END;
     END LOOP;
     PERFORM simsql._drop_key_tables(index.id);
-    PERFORM simsql._tables_create(index, filled => index.ready);
+    IF former.storage = 'tables' THEN
+        PERFORM simsql._tables_create(index, filled => index.ready);
+    ELSE
+        FOR name IN SELECT c.relname FROM pg_class AS c
+                     WHERE c.relnamespace = 'simsql'::regnamespace AND c.relkind IN ('r', 'i')
+                       AND starts_with(c.relname::text, format('keys_%s_', former.id))
+        LOOP
+            EXECUTE format('ALTER TABLE simsql.%I RENAME TO %I', name,
+                           regexp_replace(name, '^keys_\d+', 'keys_' || index.id));
+        END LOOP;
+        PERFORM simsql._guard_keys(format('simsql.keys_%s_%s', index.id, p.number), index)
+           FROM simsql._permutations(index.blocks, index.lead, index.inner_blocks) AS p;
+        PERFORM simsql._comment_keys(index);
+    END IF;
+    PERFORM simsql._drop_objects(former);
     PERFORM simsql._create_functions(index);
     PERFORM simsql._create_triggers(index);
     PERFORM simsql._stamp(index.id);
