@@ -3,9 +3,8 @@
 import os
 import stat
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -136,90 +135,57 @@ def _numbers_of(digests: Iterable[bytes]) -> U64:
     return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).astype(np.uint64)
 
 
-class Describer:
-    """Describes parts. Tokens and texts are wanted if there are spools, which new processes share."""
+def describe_part(
+    part: Part, recipe: Recipe, rules: Rules, tokens: TokenSpool | None, texts: TextSpool | None
+) -> Described:
+    """Return the documents of a part. Tokens and texts are wanted if there are spools, which processes share."""
+    skips, wordless = SkipCount(), SkipCount()
+    paths: list[str] = []
+    statuses: list[tuple[int, ...]] = []
+    ids: list[str] = []
+    values: list[str] = []
+    scopes: list[str] = []
+    numbers = array("q")  # file, line, characters, start and size of the text, digests
+    parts = [no_features(0)]
+    current: object = part
+    named = ""  # the current file, in the names of records without an id
 
-    def __init__(self, recipe: Recipe, rules: Rules, tokens: TokenSpool | None, texts: TextSpool | None) -> None:
-        self._recipe, self._rules = recipe, rules
-        self._tokens = tokens
-        self._texts = texts
-
-    def __call__(self, part: Part) -> Described:
-        """Return the documents of a part."""
-        documents = _Documents(self._rules, self._texts, of_pictures=self._recipe.of_pictures)
-        items = documents.read(part)
-        for some, features in describe_texts(items, self._recipe, self._rules, self._tokens):
-            documents.add(some, features)
-            del some  # a long text is not kept while the next one is read
-        return documents.finish(part.size)
-
-
-class _Documents:
-    """The documents of one part."""
-
-    def __init__(self, rules: Rules, texts: TextSpool | None, *, of_pictures: bool) -> None:
-        self.skips, self._wordless = SkipCount(), SkipCount()
-        self._rules, self._texts = rules, texts
-        self._of_pictures = of_pictures
-        self._ids: list[str] = []
-        self._values: list[str] = []
-        self._scopes: list[str] = []
-        self._numbers = array("q")  # file, line, characters, start and size of the text, digests
-        self._features = [no_features(0)]
-        self._paths: list[str] = []
-        self._statuses: list[tuple[int, ...]] = []
-        self._path: object = self
-        self._name = ""
-        """That of the current file, in the names of records without an id."""
-
-    def read(self, part: Part) -> Iterator[tuple[Document, str]]:
-        """Yield the documents, each with its text."""
-        for item in self.skips.documents(part.read()):
+    def items() -> Iterator[tuple[Document, str]]:
+        for item in skips.documents(part.read()):
             yield item, item.text
-            del item
+            del item  # a long text is not kept while the next one is read
 
-    def add(self, items: Sequence[Document], features: Features) -> None:
-        """Add documents, given what was computed from their texts."""
-        self._features.append(features)
-        fields = [""] * len(self._rules.fields)
-        extend, add_id = self._numbers.extend, self._ids.append
-        for name, text, _, _, line, path, status, _, _ in items:
-            if line is None or path is not self._path:
-                self._open(path, status)
-            start, size = self._texts.add_text(text) if self._texts else (0, 0)
+    for documents, features in describe_texts(items(), recipe, rules, tokens):
+        parts.append(features)
+        for name, text, _, _, line, path, status, _, _ in documents:
+            if line is None or path is not current:
+                current, named = path, storable(path) if path else "stdin"
+                paths.append(os.fspath(path) if path else "")
+                statuses.append(status_of(status))
+            start, size = texts.add_text(text) if texts else (0, 0)
             characters = len(text)
-            digests = digests_of(text, self._rules.protect)
-            if self._of_pictures:  # the digits in their texts are no numbers
+            digests = digests_of(text, rules.protect)
+            if recipe.of_pictures:  # the digits in their texts are no numbers
                 digests = digests[0], digests[0], 0
                 if status:  # of as many pixels, those in the larger file have lost less
                     characters = count_pixels(text) << 32 | min(status.st_size, 2**32 - 1)
-            extend((len(self._paths) - 1, line or 0, characters, start, size, *digests))
-            add_id("" if line is None or name == f"{self._name}:{line}" else name)
-        values = [item.values or fields for item in items]
-        by_field = self._rules.keep_field is not None
-        self._values += [each[0] for each in values] if by_field else [""] * len(items)
-        self._scopes += ["\0".join(each[by_field:]) for each in values]
-        without = [] if self._of_pictures else np.flatnonzero(~features.has_fingerprint).tolist()
-        for position in without:
+            numbers.extend((len(paths) - 1, line or 0, characters, start, size, *digests))
+            ids.append("" if line is None or name == f"{named}:{line}" else name)
+        by_field = rules.keep_field is not None
+        found = [item.values or ("",) * len(rules.fields) for item in documents]
+        values += [each[0] if by_field else "" for each in found]
+        scopes += ["\0".join(each[by_field:]) for each in found]
+        for position in [] if recipe.of_pictures else np.flatnonzero(~features.has_fingerprint).tolist():
             reason = "a text without letters, digits or emoji has no fingerprint"
-            self._wordless.add(Skip(items[position].place, NO_WORDS, reason))
-
-    def _open(self, path: Path | None, status: os.stat_result | None) -> None:
-        self._path = path
-        self._name = storable(path) if path else "stdin"
-        self._paths.append(os.fspath(path) if path else "")
-        self._statuses.append(status_of(status))
-
-    def finish(self, size: int) -> Described:
-        """Return the columns of a part of this size in bytes."""
-        numbers = np.frombuffer(self._numbers, dtype=np.int64).reshape(-1, 5 + DIGESTS).T
-        file, line, characters, start, text_size = numbers[:5]
-        ids, values, scopes = map(Strings.of, (self._ids, self._values, self._scopes))
-        return Described(
-            Files(Strings.of(self._paths), np.array(self._statuses, dtype=np.int64).reshape(-1, _STATUS)),
-            Columns(file, line, ids, values, scopes, characters, numbers[5:].T, start, text_size),
-            concatenate(self._features),
-            self.skips,
-            self._wordless,
-            size,
-        )
+            wordless.add(Skip(documents[position].place, NO_WORDS, reason))
+        del documents, text
+    by_column = np.frombuffer(numbers, dtype=np.int64).reshape(-1, 5 + DIGESTS).T
+    strings = map(Strings.of, (ids, values, scopes))
+    return Described(
+        Files(Strings.of(paths), np.array(statuses, dtype=np.int64).reshape(-1, _STATUS)),
+        Columns._make([*by_column[:2], *strings, by_column[2], by_column[5:].T, *by_column[3:5]]),
+        concatenate(parts),
+        skips,
+        wordless,
+        part.size,
+    )

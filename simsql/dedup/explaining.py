@@ -1,6 +1,6 @@
 """Explain why two documents are together or apart."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -41,19 +41,15 @@ class Explanation:
     """The reason in words, without a full stop."""
 
 
-def explain_pair(decisions: Decisions, names: tuple[str, str], *, main_content: bool = False) -> Explanation:
-    """Explain the decisions about two documents. `main_content` is whether web pages were compared by theirs.
+def explain_pair(decisions: Decisions, names: tuple[str, str]) -> Explanation:
+    """Explain the decisions about two documents.
 
     Raises UsageError if there is no document with one of the names, or both are the same document.
     """
     positions = [decisions.source.find(name) for name in names]
     if positions[0] == positions[1]:
         raise UsageError(f"{printable(names[0])!r} is one document: name two different ones with --explain")
-    explained = _Explainer(decisions).explain(*positions)
-    if main_content:
-        reason = f"{explained.reason}; of web pages, only the main content was compared"
-        explained = replace(explained, reason=reason)
-    return explained
+    return _Explainer(decisions).explain(*positions)
 
 
 class _Explainer:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol
 
 from simsql.decide.rules import Rules
 from simsql.dedup.comparing import Comparison
@@ -42,32 +42,19 @@ class Sink(Protocol):
         """Write the decisions. Files take their names when `files` ends well."""
 
 
-SourceT = TypeVar("SourceT", bound=Source)
-SinkT = TypeVar("SinkT", bound=Sink)
-
-
-class Outcome(NamedTuple, Generic[SourceT, SinkT]):
-    """The results of a job: the source and the sink know what they have counted."""
-
-    source: SourceT
-    sink: SinkT
-    explanation: Explanation | None
-
-
 def run_job(
-    source: SourceT,
-    sink: SinkT,
+    source: Source,
+    sink: Sink,
     rules: Rules,
     stages: Stages,
     files: ExitStack,
     *,
     workers: int | None,
-    explain: tuple[str, str] | None = None,
-    main_content: bool = False,
-) -> Outcome[SourceT, SinkT]:
+    explain: tuple[str, str] | None,
+) -> Explanation | None:
     """Read, compare and decide; then write the decisions or, if `explain` has two names, explain a pair.
 
-    `workers` is the number of processes. `main_content` is whether web pages are compared by theirs.
+    `workers` is the number of processes. The source and the sink know what they have counted.
     """
     with TokenSpool() as tokens:
         corpus = source.read(tokens, stages)
@@ -77,9 +64,9 @@ def run_job(
         with stages.stage("find clusters") as report:
             decisions = Decisions(source, comparison, comparison.decide(report))
         if explain:
-            return Outcome(source, sink, explain_pair(decisions, explain, main_content=main_content))
+            return explain_pair(decisions, explain)
         sink.write(decisions, stages, files)
-    return Outcome(source, sink, None)
+    return None
 
 
 @dataclass(frozen=True)
@@ -120,7 +107,7 @@ class DedupOptions:
         )
 
 
-def run_dedup(options: DedupOptions, stages: Stages) -> Outcome[FileSource, FileSink]:
+def run_dedup(options: DedupOptions, stages: Stages) -> tuple[FileSource, FileSink, Explanation | None]:
     """Decide about documents, and write the clusters of near-duplicates.
 
     Clusters go to `options.output` or stdout. Output files appear only when complete: a run that fails or is
@@ -145,20 +132,16 @@ def run_dedup(options: DedupOptions, stages: Stages) -> Outcome[FileSource, File
             others = filter(None, [output.clusters, output.drop_list, output.report])
             cleaner = Cleaner(output.clean, options.paths, copied, options.layout, stdin=stdin, others=others)
         texts = stack.enter_context(TextSpool()) if output.report else None
-        source = FileSource(
-            reader, options.recipe, rules, options.workers, texts, cleaner.check if cleaner else None
-        )
+        check = cleaner.check if cleaner else None
+        source = FileSource(reader, options.recipe, rules, options.workers, texts, check)
+        sink = FileSink(source, output, cleaner)
         # All files take their names at the end: if one cannot be written, the others stay as they are.
-        return run_job(
-            source,
-            FileSink(source, output, cleaner),
-            rules,
-            stages,
-            stack.enter_context(ExitStack()),
-            workers=options.workers,
-            explain=options.explain,
-            main_content=options.layout.main_content,
-        )
+        files = stack.enter_context(ExitStack())
+        explained = run_job(source, sink, rules, stages, files, workers=options.workers, explain=options.explain)
+        if explained and options.layout.main_content:
+            reason = f"{explained.reason}; of web pages, only the main content was compared"
+            explained = replace(explained, reason=reason)
+        return source, sink, explained
 
 
 def _with_archive(options: DedupOptions) -> Rules:

@@ -4,14 +4,17 @@ from contextlib import ExitStack
 
 from sqlalchemy import Engine
 
-from simsql.dedup.job import Outcome, run_job
+from simsql.dedup.explaining import Explanation
+from simsql.dedup.job import run_job
 from simsql.dedup.sinks.table import DecisionTable, TableSink
 from simsql.dedup.sources.rows import RowSource
 from simsql.dedup.sources.table import TableOptions, open_table
 from simsql.documents import Stages
 
 
-def dedup_table(engine: Engine, options: TableOptions, stages: Stages) -> Outcome[RowSource, TableSink]:
+def dedup_table(
+    engine: Engine, options: TableOptions, stages: Stages
+) -> tuple[RowSource, TableSink, Explanation | None]:
     """Decide about the rows of a table, and write the decisions to a new table.
 
     The rows are those of one snapshot; other sessions read and write the table all the while. A run that fails or
@@ -24,6 +27,5 @@ def dedup_table(engine: Engine, options: TableOptions, stages: Stages) -> Outcom
         source = RowSource(table, options)
         into = DecisionTable(engine, table, options.into, replace=options.replace) if options.into else None
         sink = TableSink(source, into, options)
-        return run_job(
-            source, sink, options.rules, stages, files, workers=options.workers, explain=options.explain
-        )
+        given = source, sink, options.rules, stages, files
+        return source, sink, run_job(*given, workers=options.workers, explain=options.explain)

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import random
+from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from hashlib import sha256
@@ -28,6 +29,9 @@ ALIKE = "the quick brown fox jumps over the lazy dog near the river bank at dawn
 OTHER = "a ship of iron sails across the northern ocean with salt and timber"
 
 
+Outcome = namedtuple("Outcome", "source sink explanation")
+
+
 @pytest.fixture
 def dedup(database_url):
     """Run the job as a role; the arguments are those of TableOptions, without the rules those of Rules."""
@@ -38,7 +42,7 @@ def dedup(database_url):
         rules = Rules(**{field.name: options.pop(field.name) for field in fields(Rules) if field.name in options})
         texts = text_column if isinstance(text_column, dict) else {text_column: None}
         chosen = TableOptions(table, texts, into, rules=rules, **options)
-        return dedup_table(engines[-1], chosen, stages or Stages())
+        return Outcome(*dedup_table(engines[-1], chosen, stages or Stages()))
 
     yield run
     for engine in engines:
@@ -233,7 +237,7 @@ def test_a_text_that_is_not_utf8_is_counted_and_named(ascii_database, tmp_path):
         )
     page = tmp_path / "report.html"
     options = TableOptions("t", {"title": None, "body": None}, "decisions", report=page)
-    found = dedup_table(ascii_database, options, Stages())
+    found = Outcome(*dedup_table(ascii_database, options, Stages()))
     assert (found.sink.decided, found.source.undecided()["not utf-8"]) == (3, 2)
     named = {skip.place: skip.detail for skip in found.source.skips.examples}
     wrong = "is not utf-8: it is damaged or in another encoding"
@@ -244,7 +248,7 @@ def test_a_text_that_is_not_utf8_is_counted_and_named(ascii_database, tmp_path):
         ("(x,4)", "(x,4) has a text that is not utf-8"),
     ):
         explain = TableOptions("t", {"title": None, "body": None}, explain=("(x,1)", key))
-        assert dedup_table(ascii_database, explain, Stages()).explanation.reason.startswith(reason)
+        assert dedup_table(ascii_database, explain, Stages())[2].reason.startswith(reason)
     with ascii_database.begin() as connection:
         kept = connection.exec_driver_sql('SELECT "é", "kept_é" FROM decisions WHERE drop').fetchall()
     assert len(kept) == 1
@@ -738,7 +742,7 @@ def test_a_database_without_simsql(empty_database):
         connection.exec_driver_sql("CREATE TABLE article (id int PRIMARY KEY, body text)")
         connection.exec_driver_sql("INSERT INTO article VALUES (1, 'some text'), (2, 'some text')")
     assert (
-        dedup_table(empty_database, TableOptions("article", {"body": None}, "decisions"), Stages()).sink.droppable
+        dedup_table(empty_database, TableOptions("article", {"body": None}, "decisions"), Stages())[1].droppable
         == 1
     )
     with empty_database.begin() as connection:

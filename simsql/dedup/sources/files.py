@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from simsql.decide.criteria import criterion, rank_values, value_of_file
 from simsql.decide.documents import I64, Flags
 from simsql.decide.rules import Rules
 from simsql.dedup.corpus import Corpus, Names, Source, concatenate
-from simsql.dedup.describe import Columns, Described, Describer, Files
+from simsql.dedup.describe import Columns, Described, Files, describe_part
 from simsql.documents import DocumentReader, Report, SkipCount, Stages, name_paths, printable, storable
 from simsql.documents.parts import PART
 from simsql.documents.spool import TextSpool, TokenSpool
@@ -57,9 +57,8 @@ class FileSource(Source):
 
         Raises SimsqlError if there are no documents, none has the field that decides, or none is protected.
         """
-        describe = Describer(self.recipe, self.rules, tokens if self.rules.checks_texts else None, self.texts)
         with stages.stage("read and fingerprint", self.reader.bytes_total) as report:
-            found = list(self._described(describe, report))
+            found = list(self._described(tokens if self.rules.checks_texts else None, report))
         if not found:
             raise self.reader.nothing_found()
         self.reader.skips.check_fields()
@@ -83,10 +82,16 @@ class FileSource(Source):
             self._scopes(),
         )
 
-    def _described(self, describe: Describer, report: Report) -> Iterator[Described]:
+    def _described(self, tokens: TokenSpool | None, report: Report) -> Iterator[Described]:
         """Yield what was described. A large file of records is among the files of several parts."""
+        describe = partial(describe_part, recipe=self.recipe, rules=self.rules, tokens=tokens, texts=self.texts)
+        parts = self.reader.parts()
+        if self._workers == 1 or self.reader.is_small(_ALONE):
+            described: Iterator[Described] = map(describe, parts)
+        else:  # a long text takes as much memory as several parts
+            described = map_in_processes(describe, parts, self._workers, lambda part: max(1, part.weight / PART))
         done = files = 0
-        for found in self._map(describe):
+        for found in described:
             done += found.size
             report(done)
             self.reader.skips.add_all(found.skips)
@@ -94,14 +99,6 @@ class FileSource(Source):
             if len(found.columns.line):
                 yield found._replace(columns=found.columns._replace(file=found.columns.file + files))
                 files += len(found.files.status)
-
-    def _map(self, describe: Describer) -> Iterator[Described]:
-        parts = self.reader.parts()
-        if self._workers == 1 or self.reader.is_small(_ALONE):
-            yield from map(describe, parts)
-            return
-        # A long text takes as much memory as several parts.
-        yield from map_in_processes(describe, parts, self._workers, lambda part: max(1, part.weight / PART))
 
     def _ask_rules(self) -> tuple[Flags, I64]:
         """Return which documents the rules protect, and the values that decide, higher for those to keep."""
@@ -138,7 +135,9 @@ class FileSource(Source):
                 raise SimsqlError(f"no document has a field {missing[0]!r}: choose with --within")
         if rules.within_folder:
             paths = self.files.path.some(np.arange(len(self.files.status)))
-            folders = [_first_folders(Path(path).parent, rules.within_folder) for path in paths]
+            parents = (Path(path).parent for path in paths)
+            # A root does not count.
+            folders = [str(Path(*each.parts[: rules.within_folder + bool(each.anchor)])) for each in parents]
             found.append([folders[file] for file in self.columns.file.tolist()])
         if not found:
             return None
@@ -186,17 +185,12 @@ class FileSource(Source):
 
     def _names_and_places(self, positions: I64) -> tuple[list[str], list[str]]:
         """Return the ids of documents, or their places as they were read, and their places on one line."""
-        ids, bases = self.columns.id.some(positions), self._bases(positions)
-        return [id_ or base for id_, base in zip(ids, bases, strict=True)], list(map(printable, bases))
-
-    def _bases(self, positions: I64) -> list[str]:
-        """Return where documents were read, not yet on one line."""
         files, number = np.unique(self.columns.file[positions], return_inverse=True)
         paths = [storable(Path(path)) if path else "stdin" for path in self.files.path.some(files)]
-        lines = self.columns.line[positions].tolist()
-        return [
-            f"{paths[of]}:{line}" if line else paths[of] for of, line in zip(number.tolist(), lines, strict=True)
-        ]
+        lines = zip(number.tolist(), self.columns.line[positions].tolist(), strict=True)
+        bases = [f"{paths[of]}:{line}" if line else paths[of] for of, line in lines]
+        ids = zip(self.columns.id.some(positions), bases, strict=True)
+        return [id_ or base for id_, base in ids], list(map(printable, bases))
 
     def _portions(self) -> Iterator[I64]:
         """Yield the positions of all documents, as many at a time as may have their names in memory."""
@@ -261,8 +255,3 @@ def _real_path(path: str, folders: dict[str, str]) -> str:
     if folder not in folders:
         folders[folder] = os.path.realpath(folder)
     return os.path.join(folders[folder], name)  # noqa: PTH118
-
-
-def _first_folders(folder: Path, depth: int) -> str:
-    """Return the first parts of the path of a folder. A root does not count."""
-    return str(Path(*folder.parts[: depth + bool(folder.anchor)]))
