@@ -92,7 +92,16 @@ class Stream(io.BufferedIOBase):
     def ahead(self) -> Iterator[bytes]:
         """Yield all bytes piece by piece, as they are read, without consuming them."""
         place = 0
-        while place < len(self._head) or self._look_ahead():
+        while True:
+            if place == len(self._head):
+                try:
+                    data = b"" if self._error else self._take(SAMPLE)
+                except READ_ERRORS as error:
+                    self._error = error
+                    return
+                if not data:
+                    return
+                self._head.append(data)
             yield self._head[place]
             place += 1
 
@@ -108,16 +117,6 @@ class Stream(io.BufferedIOBase):
         if not parts and self._error is not None:
             raise self._error
         return b"".join(parts)
-
-    def _look_ahead(self) -> bool:
-        try:
-            data = b"" if self._error else self._take(SAMPLE)
-        except READ_ERRORS as error:
-            self._error = error
-            return False
-        if data:
-            self._head.append(data)
-        return bool(data)
 
     def readable(self) -> bool:
         """Return True: `io` asks before it reads."""
@@ -195,7 +194,10 @@ def check_start(stream: Stream, encoding: str, *, is_records: bool = False) -> s
     if not sample:
         raise UnfitError("empty", "the file is empty")
     if encoding == DETECT:
-        encoding = stream.guess = stream.guess or _detect_start(stream)
+        if not stream.guess:
+            data = stream.sample(_LOOKED_AT)
+            stream.guess = _detect(data if len(data) < _LOOKED_AT else whole_characters(data))
+        encoding = stream.guess
     encoding = _mark_of(sample)[1] or encoding
     if find_kind(sample).like_text:
         raise not_text(sample)
@@ -228,21 +230,18 @@ def decode_start(stream: Stream, encoding: str, size: int) -> str:
 
 
 class _AsUtf8(io.RawIOBase):
-    """The text of a stream as UTF-8, with `UNDECODABLE` in place of invalid bytes."""
+    """Text as UTF-8."""
 
-    def __init__(self, stream: Stream, encoding: str) -> None:
-        self._stream = stream
-        self._decoder = codecs.getincrementaldecoder(encoding)(_MARK_UNDECODABLE)
+    def __init__(self, pieces: Iterator[str]) -> None:
+        self._pieces = pieces
         self._left = b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, target: Any) -> int:
-        data = b"-"
-        while data and not self._left:
-            data = self._stream.read1(len(target))
-            self._left = self._decoder.decode(data, final=not data).encode("utf-8", "surrogatepass")
+        while not self._left and (text := next(self._pieces, "")):
+            self._left = text.encode("utf-8", "surrogatepass")
         size = min(len(target), len(self._left))
         target[:size], self._left = self._left[:size], self._left[size:]
         return size
@@ -265,7 +264,7 @@ class RecordBytes:
             is_big = self._mark in _BIG_ENDIAN if self._mark else sys.byteorder == "big"
             self._own += "-be" if is_big else "-le"
         self._can_be_cut = _extends_ascii(self._own)
-        source: Any = stream if self._can_be_cut else _AsUtf8(stream, self._own)
+        source: Any = stream if self._can_be_cut else _AsUtf8(self.chunks())
         self.file = io.BufferedReader(source, _CHUNK)
         self._decoding = (self._own, _MARK_UNDECODABLE) if self._can_be_cut else ("utf-8", "surrogatepass")
         self.has_end = True
@@ -298,10 +297,7 @@ class RecordBytes:
 
     def chunks(self) -> Iterator[str]:
         """Yield the text piece by piece instead, with `UNDECODABLE` in place of invalid bytes."""
-        decoder = codecs.getincrementaldecoder(self._own)(_MARK_UNDECODABLE)
-        while data := self._stream.read1():
-            yield decoder.decode(data)
-        yield decoder.decode(b"", final=True)
+        return codecs.iterdecode(iter(self._stream.read1, b""), self._own, _MARK_UNDECODABLE)
 
     def checked(self, text: str, *, has_end: bool = True) -> str | UnfitError:
         """Return a text, or the error for one with invalid bytes."""
@@ -365,11 +361,6 @@ def undecodable(encoding: str, position: str, data: bytes | None = None) -> Unfi
         advice = f"--encoding {DETECT} guesses it, --encoding NAME sets it"
     what = f"{position} is not {encoding}: the file is damaged or in another encoding; {advice}"
     return UnfitError(f"not {encoding}", what)
-
-
-def _detect_start(stream: Stream) -> str:
-    data = stream.sample(_LOOKED_AT)
-    return _detect(data if len(data) < _LOOKED_AT else whole_characters(data))
 
 
 def _detect(data: bytes) -> str:

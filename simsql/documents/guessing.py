@@ -198,17 +198,13 @@ def _languages() -> list[tuple[str, list[bytes], dict[int, float]]]:
         flat = 1.5 if words else 5  # the letters of alphabets other than Latin are more evenly distributed
         costs = {c: log((place + flat) * log(1 + len(letters) / flat)) for place, c in enumerate(letters)}
         for encoding in encodings.split():
-            high = ((byte, _character(byte, encoding).lower()[:1]) for byte in _ALL_HIGH)
-            prices = {byte: costs[c] if c in costs else _cost_of_other(c) for byte, c in high}
+            prices = dict.fromkeys(_ALL_HIGH, inf)
+            for byte in _ALL_HIGH:
+                if c := _character(byte, encoding).lower()[:1]:
+                    other = _MARK if c in _PUNCTUATION else _LETTER if _is_letter(c) else _SYMBOL
+                    prices[byte] = costs.get(c, other)
             found.append((encoding, words.encode().split(), prices))
     return found
-
-
-def _cost_of_other(character: str) -> float:
-    """Return what a character costs that a language does not use."""
-    if not character:
-        return inf
-    return _MARK if character in _PUNCTUATION else _LETTER if _is_letter(character) else _SYMBOL
 
 
 @lru_cache(1 << 14)

@@ -86,7 +86,10 @@ class Json(ByContent):
                 raise _other_shape("an array of texts, not of objects", "jq -c '.[] | {text: .}' FILE")
             if not start:
                 return _one_text(text, layout)
-            if start[1] or _is_line(text, start.end()):
+            # Whether an object ends with its line, and another follows. Nothing is parsed.
+            end = text.find("\n", start.end())
+            before = text[max(start.end(), end - SAMPLE) : end].rstrip()[-1:]
+            if start[1] or (end > 0 and _NEXT_OBJECT.match(text, end) and before not in "{[,:"):
                 return JSON_ARRAY if start[1] else JSON_LINES
             is_whole = len(stream.sample(size)) < size
             record, end = first_value(text, start.end())
@@ -113,13 +116,6 @@ class Json(ByContent):
                 CORRUPT, "its first object has an end, but no bracket before it: all behind it is lost"
             )
         return JSON_OBJECT if is_record else TEXT
-
-
-def _is_line(text: str, start: int) -> bool:
-    """Return whether an object ends with its line, and another follows. Nothing is parsed."""
-    end = text.find("\n", start)
-    before = text[max(start, end - SAMPLE) : end].rstrip()[-1:]
-    return end > 0 and bool(_NEXT_OBJECT.match(text, end)) and before not in "{[,:"
 
 
 def _one_text(text: str, layout: Layout) -> Format:

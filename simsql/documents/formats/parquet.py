@@ -175,8 +175,11 @@ class _Table:
             raise unfit
         record = self._fields.read(dict(zip(self.columns, row, strict=True)))
         text, limit = record[1], self._layout.max_document
-        if len(text) * _WIDEST > limit and _size_of(text) > limit:
-            raise too_long(limit)
+        if len(text) * _WIDEST > limit:
+            # Without a copy of the text.
+            parts = (text[start : start + _BUFFER] for start in range(0, len(text), _BUFFER))
+            if sum(len(part.encode()) for part in parts) > limit:
+                raise too_long(limit)
         return record
 
     def writing(self, target: Target) -> AbstractContextManager[Any]:
@@ -325,11 +328,6 @@ def _texts(arrow: Any, column: Any, limit: int) -> Iterator[Any]:
                 yield str(buffer, "utf-8")
             except UnicodeDecodeError:
                 yield buffer.to_pybytes()
-
-
-def _size_of(text: str) -> int:
-    """Return the size of a text in bytes, without a copy of it."""
-    return sum(len(text[start : start + _BUFFER].encode()) for start in range(0, len(text), _BUFFER))
 
 
 def _names(arrow: Any, column: Any) -> list[Any]:

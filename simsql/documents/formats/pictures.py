@@ -51,7 +51,13 @@ class Picture(Format):
 
     def read(self, stream: Stream, found: Found, layout: Layout) -> Iterator[Document | Skip]:
         """Yield a picture. Of one whose look cannot be compared, also yield why; it is compared by its bytes."""
-        _check_kind(stream, found)
+        if found.status is None or not stat.S_ISREG(found.status.st_mode):
+            raise UnfitError("special file", "pictures are only read from files")
+        sample = stream.sample()
+        if not sample:
+            raise UnfitError("empty", "the file is empty")
+        if find_kind(sample).name != "image":
+            raise UnfitError("not a picture", "--recipe phash only reads pictures; texts are read without it")
         data = bytes(read_document(stream, layout.max_document))
         place = printable(found.name)
         try:
@@ -77,16 +83,6 @@ def show_picture(path: Path, text: str) -> str | None:
     except (OSError, UnfitError):
         return None
     return f"{width}x{height} data:image/jpeg;base64,{b64encode(file.getvalue()).decode()}"
-
-
-def _check_kind(stream: Stream, found: Found) -> None:
-    if found.status is None or not stat.S_ISREG(found.status.st_mode):
-        raise UnfitError("special file", "pictures are only read from files")
-    sample = stream.sample()
-    if not sample:
-        raise UnfitError("empty", "the file is empty")
-    if find_kind(sample).name != "image":
-        raise UnfitError("not a picture", "--recipe phash only reads pictures; texts are read without it")
 
 
 @contextmanager
@@ -117,10 +113,15 @@ def _decode(data: bytes) -> Iterator[tuple["Image", tuple[int, int]]]:
                 "unsupported", f"it is damaged, or in none of these formats: {', '.join(_FORMATS)}, HEIC"
             ) from None
         except Image.DecompressionBombError:  # by far
-            raise _too_large() from None
+            _check_size(_LARGEST + 1)
         except Exception as error:  # which is not documented
             said = printable(str(error).strip())
             raise UnfitError("damaged picture", f"the picture is damaged or truncated: {said}") from None
+
+
+def _check_size(pixels: int) -> None:
+    if pixels > _LARGEST:
+        raise UnfitError("too large", f"more than {_LARGEST:,} pixels: make it smaller first")
 
 
 def _open(data: bytes) -> "ImageFile":
@@ -137,15 +138,6 @@ def _open(data: bytes) -> "ImageFile":
         raise UnfitError("unsupported", str(missing_package("HEIC", "pillow-heif"))) from None
     register_heif_opener(thumbnails=False)  # not what another program has made of the picture
     return Image.open(io.BytesIO(data), formats=["HEIF"])
-
-
-def _check_size(pixels: int) -> None:
-    if pixels > _LARGEST:
-        raise _too_large()
-
-
-def _too_large() -> UnfitError:
-    return UnfitError("too large", f"more than {_LARGEST:,} pixels: make it smaller first")
 
 
 def _look(image: "Image") -> tuple["Image", "Image | None", int | None]:
