@@ -68,6 +68,12 @@ _COLUMN = """
      WHERE a.attrelid OPERATOR(pg_catalog.=) %s AND a.attname OPERATOR(pg_catalog.=) %s
        AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped
 """
+_DISTRIBUTED = "SELECT FROM pg_catalog.pg_dist_partition AS d WHERE d.logicalrelid OPERATOR(pg_catalog.=) %s"
+_READABLE_REGISTRY = """
+    SELECT CASE WHEN pg_catalog.has_schema_privilege(oid, CAST('USAGE' AS pg_catalog.text))
+                THEN pg_catalog.to_regclass('simsql.registry') IS NOT NULL END
+      FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) 'simsql'
+"""
 # The index may be that of the partitioned table, or of a partition.
 _SCOPE = """
     SELECT r.scope_columns
@@ -155,14 +161,6 @@ class TableOptions:
             )
 
 
-class FoundColumn(NamedTuple):
-    """A column of the table."""
-
-    is_text: bool
-    type: str
-    """As in SQL."""
-
-
 class KeyOrder(NamedTuple):
     """The ranks of the rows, from the first on, by ascending place."""
 
@@ -234,7 +232,7 @@ class SourceTable:
         """
         rank: sql.Composable = sql.SQL("0")
         if best is not None:
-            self.find_column(best)
+            self._find_column(best)
             rank = self.compose("pg_catalog.dense_rank() OVER (ORDER BY {t}.{best} DESC NULLS LAST)", best=best)
         numbers = array("q")  # for each row: place, rank, scope
         with self.raw.cursor("simsql_order") as cursor:
@@ -365,46 +363,30 @@ class SourceTable:
     def _check(self) -> None:
         if find_table(self.raw, self._found.name.as_string(self.raw)) != self._found:
             raise SimsqlError(f"{self.name} was renamed or replaced just now: run it again")
-        if self._is_distributed():
+        there = self.raw.execute("SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL")
+        # Two rows in different shards may have the same place.
+        if there.fetchall() == [(True,)] and self.raw.execute(_DISTRIBUTED, [self.oid]).rowcount:
             raise UsageError(
                 f"{self.name} is managed by Citus, which does not tell rows apart: copy it to a plain table"
             )
         for column in self._columns:
-            found = self.find_column(column)
-            if not found.is_text:
+            is_text, kind = self._find_column(column)
+            if not is_text:
                 raise UsageError(
-                    f"column {column} of {self.name} is {found.type}, not text: name another with --text-column"
+                    f"column {column} of {self.name} is {kind}, not text: name another with --text-column"
                 )
 
-    def _is_distributed(self) -> bool:
-        """Return whether Citus manages the table: two rows in different shards may have the same place."""
-        found = self.raw.execute("SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL")
-        return found.fetchall() == [(True,)] and bool(
-            self.raw.execute(
-                "SELECT FROM pg_catalog.pg_dist_partition AS d WHERE d.logicalrelid OPERATOR(pg_catalog.=) %s",
-                [self.oid],
-            ).rowcount
-        )
-
-    def find_column(self, column: str) -> FoundColumn:
-        """Return a column. Raises UsageError if there is none of this name."""
+    def _find_column(self, column: str) -> tuple[bool, str]:
+        """Return whether a column holds texts, and its type in SQL. Raises UsageError if there is none."""
         found = self.raw.execute(_COLUMN, [self.oid, column]).fetchone()
         if found is None:
             raise UsageError(f"{self.name} has no column {column}")
-        return FoundColumn(*found)
-
-    def can_read_registry(self) -> bool:
-        """Return whether simsql is installed, and open to this role."""
-        found = self.raw.execute(
-            "SELECT CASE WHEN pg_catalog.has_schema_privilege(oid, CAST('USAGE' AS pg_catalog.text))"
-            " THEN pg_catalog.to_regclass('simsql.registry') IS NOT NULL END"
-            " FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) 'simsql'"
-        ).fetchone()
-        return found == (True,)
+        is_text, kind = found
+        return is_text, kind
 
     def _refuse_scope(self) -> None:
-        """Raise UsageError if an index of the table has a scope."""
-        if not self.can_read_registry():
+        """Raise UsageError if an index of the table has a scope, and simsql is open to this role."""
+        if self.raw.execute(_READABLE_REGISTRY).fetchone() != (True,):
             return
         found = self.raw.execute(_SCOPE, {"table": self.oid}).fetchone()
         if found:
@@ -416,7 +398,7 @@ class SourceTable:
 
     def _set_scope(self, columns: Sequence[str]) -> None:
         for column in columns:
-            self.find_column(column)
+            self._find_column(column)
         self._parts |= {"in_scope": sql.SQL("true"), "scope": sql.SQL("1")}
         if columns:
             names = [self.compose("{t}.{column}", column=column) for column in columns]
