@@ -83,16 +83,9 @@ VISIBLE = Selection()
 class InputFiles:
     """The files that arguments lead to, in order; iterate over it as often as you like.
 
-    Args:
-        arguments: Paths of files and folders; None is standard input.
-        selection: The files to read inside folders.
-        outputs: The files that the run writes. They are left out of folders.
-        stdin: The stream for None.
-
-    Raises:
-        UsageError: If an argument does not exist, the run would overwrite a file that it reads, or standard input
-            is one of the files.
-
+    None among the arguments is standard input. What the run writes, `outputs`, is left out of folders. Raises
+    UsageError if an argument does not exist, the run would overwrite a file that it reads, or standard input is
+    one of the files.
     """
 
     def __init__(

@@ -41,27 +41,12 @@ def load_documents(
 ) -> LoadSummary:
     """Add one row per document to a table, in the connection's transaction, and return a summary.
 
-    Skip documents whose id the table already has, if the id column has a unique index.
+    Skip documents whose id the table already has, if the id column has a unique index. `table` is a name as in
+    SQL. Without `column`, the fingerprints go to that of the table's only index, by its recipe; without another
+    column, ids, texts or sketches are left out. With `fingerprints`, texts are these, as 16 hexadecimal digits.
 
-    Args:
-        connection: Commit it afterwards.
-        reader: The documents.
-        table: Table name as in SQL.
-        stages: Show the progress.
-        id_column: Column for ids; None to leave them out.
-        text_column: Column for texts; None to leave them out.
-        column: Fingerprint column; None for the column of the table's only index.
-        sketch_column: Column for sketches; None to leave them out.
-        recipe: Recipe; None for that of the index, or the default.
-        workers: Number of processes that compute fingerprints; None for this process only.
-        fingerprints: Whether the texts are fingerprints, as 16 hexadecimal digits.
-
-    Raises:
-        UsageError: For invalid arguments.
-        SimsqlError: If there are no documents or PostgreSQL refuses one.
-        psycopg.Error, sqlalchemy.exc.DBAPIError: For other PostgreSQL errors. No rows are added then, or for the
-            other errors.
-
+    Raises UsageError for invalid arguments, SimsqlError if there are no documents or PostgreSQL refuses one, and
+    psycopg.Error and sqlalchemy.exc.DBAPIError for its other errors. No rows are added then.
     """
     # The source may be slow.
     connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))

@@ -57,15 +57,9 @@ class Outputs:
     """The files that a run writes: none of them is also read, and no two are the same.
 
     Files are the same if they have the same path or the same device and inode, so links and other spellings of a
-    path do not matter. `-` is standard output. Create this before the work.
-
-    Args:
-        files: The path for each option, or None if it is not used.
-        fitting: The options of files whose names are known to fit what is written.
-
-    Raises:
-        UsageError: If a file cannot be written, or two are the same.
-
+    path do not matter. `-` is standard output. Create this before the work. `files` has the path for each option,
+    None if it is not used; `fitting` are the options of files whose names are known to fit what is written. Raises
+    UsageError if a file cannot be written, or two are the same.
     """
 
     def __init__(self, files: Mapping[str, Path | None], fitting: Collection[str] = ()) -> None:

@@ -22,21 +22,13 @@ class DocumentReader:
     """The documents in files, folders and standard input; iterate over it.
 
     Yield a `Document` for every text and a `Skip` for everything that cannot be used. A bad document or an
-    unreadable file never ends the iteration. Only one document at a time is held in memory.
+    unreadable file never ends the iteration. Only one document at a time is held in memory, and none above the
+    limit of the layout.
 
-    Args:
-        paths: Files and folders; `-` is standard input (a file of that name is `./-`, as a string).
-        layout: The fields and the encoding of the files. A document above its limit is skipped, and never held in
-            memory.
-        stdin: The stream for `-`. It is not closed.
-        selection: The files to read inside folders; by default, all that are not hidden.
-        outputs: The files that the run writes. They are left out of folders.
-
-    Raises:
-        UsageError: If a path is empty or does not exist, the encoding is unknown, the run would overwrite a file
-            that it reads, or standard input is one of the files. Folders have been walked, but nothing has been
-            read.
-
+    `-` among the paths is standard input (a file of that name is `./-`, as a string), which is not closed. What
+    the run writes, `outputs`, is left out of folders. Raises UsageError if a path is empty or does not exist, the
+    encoding is unknown, the run would overwrite a file that it reads, or standard input is one of the files.
+    Folders have been walked then, but nothing has been read.
     """
 
     def __init__(
