@@ -83,6 +83,11 @@ class Names(NamedTuple):
     place_shared: Sequence[bool]
     """Whether the place is also the name or the place of another document."""
 
+    def labels(self) -> list[str]:
+        """Return each name or, if another document is called so, too, the place."""
+        called = zip(self.name, self.place, self.shared, strict=True)
+        return [place if shared else name for name, place, shared in called]
+
 
 @dataclass(frozen=True)
 class Corpus:

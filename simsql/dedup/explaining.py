@@ -61,14 +61,18 @@ class _Explainer:
 
     def explain(self, a: int, b: int) -> Explanation:
         one, other = self._describe(a), self._describe(b)
+        compared = self._comparison.corpus.features.has_fingerprint
         for position in (a, b):
-            if not self._has_fingerprint(position) and not (self._pictures and self._nodes[a] == self._nodes[b]):
+            has_fingerprint = position < len(compared) and bool(compared[position])
+            if not has_fingerprint and not (self._pictures and self._nodes[a] == self._nodes[b]):
                 empty = "is empty" if self._rules.exact else "has no words, so it has no fingerprint"
                 empty = "is only compared with identical files" if self._pictures else empty
                 reason = self._why_undecided(position, empty)
                 return Explanation((one, other), None, None, None, together=False, reason=reason)
         distance = int(np.bitwise_count(self._documents.fingerprint[a] ^ self._documents.fingerprint[b]))
-        similarity = self._similarity(a, b)
+        nodes, similarity = self._nodes[[a, b]], None
+        if self._rules.checks_texts and not self._rules.exact and (nodes >= 0).all():
+            similarity = float(self._comparison.compare(nodes[:1], nodes[1:])[0]) if nodes[0] != nodes[1] else 1.0
         sketch = self._comparison.corpus.features.sketch
         bits = int(np.bitwise_count(sketch[a] ^ sketch[b]))
         together = bool(self._verdicts.representative[a] == self._verdicts.representative[b])
@@ -93,17 +97,12 @@ class _Explainer:
         estimate = None if similarity is None or self._pictures else max(0.0, 1 - bits / 32)
         return Explanation((one, other), distance, estimate, similarity, together=together, reason=reason)
 
-    def _has_fingerprint(self, position: int) -> bool:
-        has_fingerprint = self._comparison.corpus.features.has_fingerprint
-        return position < len(has_fingerprint) and bool(has_fingerprint[position])
-
     def _why_undecided(self, position: int, otherwise: str) -> str:
         reason = self._source.why_undecided(position) or otherwise
         return f"{printable(self._label(position))} {reason}"
 
     def _label(self, position: int) -> str:
-        names = self._source.names(np.array([position]))
-        return (names.place if names.shared[0] else names.name)[0]
+        return self._source.names(np.array([position])).labels()[0]
 
     def _describe(self, position: int) -> ExplainedDocument:
         label = self._label(position)
@@ -119,12 +118,6 @@ class _Explainer:
             representative,
             protected=bool(self._documents.protected[position]),
         )
-
-    def _similarity(self, a: int, b: int) -> float | None:
-        nodes = self._nodes[[a, b]]
-        if not self._rules.checks_texts or self._rules.exact or (nodes < 0).any():
-            return None
-        return 1.0 if nodes[0] == nodes[1] else float(self._comparison.compare(nodes[:1], nodes[1:])[0])
 
     def _why_together(self, a: int, b: int) -> str:
         kept, representative = self._verdicts.kept, self._verdicts.representative

@@ -22,16 +22,13 @@ class Member(NamedTuple):
     cluster: int
     position: int
     """Its position in the corpus."""
+    # As in `Names`.
     name: str
     place: str
     line: int
-    """The line of a record; 0 for a whole file."""
     path: str
-    """Its file, with surrogates for bytes that are not UTF-8; empty for standard input."""
     shared: bool
-    """Whether the name is also the name or the place of another document."""
     place_shared: bool
-    """Whether the place is also the name or the place of another document."""
     kept: int
     """The position of the document that is kept in its favour: its own if it is kept."""
     kept_label: str
@@ -51,7 +48,7 @@ class Member(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The name or, if another document is called so, too, the place."""
+        """As in `Names.labels`."""
         return self.place if self.shared else self.name
 
     @property
@@ -87,17 +84,13 @@ class Decisions(NamedTuple):
         """Yield the members of whole clusters, whose positions are ascending within a cluster."""
         verdicts, fingerprint = self.verdicts, self.comparison.documents.fingerprint
         names = self.source.names(positions)
-        labels = [
-            place if shared else name
-            for name, place, shared in zip(names.name, names.place, names.shared, strict=True)
-        ]
+        labels = names.labels()
         kept, representative = verdicts.kept[positions], verdicts.representative[positions]
         distance, kept_distance = (
             np.bitwise_count(fingerprint[positions] ^ fingerprint[target]) for target in (representative, kept)
         )
-        similarity, kept_similarity = (
-            column[positions] for column in (verdicts.representative_similarity, verdicts.kept_similarity)
-        )
+        similarity = verdicts.representative_similarity[positions]
+        kept_similarity = verdicts.kept_similarity[positions]
         ascending = np.argsort(positions)
         kept_at, representative_at = (
             ascending[np.searchsorted(positions[ascending], target)] for target in (kept, representative)

@@ -52,8 +52,7 @@ def write_sample(
             distance = np.bitwise_count(prints[drawn.left] ^ prints[drawn.right])
             columns = (column.tolist() for column in (*drawn, distance, similarity.round(4)))
             for a, b, kind, weight, bits, alike in zip(*columns, strict=True):
-                names = source.names(np.array([a, b]))
-                ids = (names.place[side] if names.shared[side] else names.name[side] for side in (0, 1))
+                ids = source.names(np.array([a, b])).labels()
                 # Half a surrogate pair is not a letter, and cannot be written to a file.
                 both = [source.read_text(place).encode("utf-8", "replace").decode() for place in (a, b)]
                 yield *ids, "", kind, bits, alike, round(weight, 4), *both

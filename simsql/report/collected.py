@@ -113,7 +113,8 @@ class Collected:
                 positions.get(member.kept, -1),
                 *_numbers(member.to_kept),
                 *_numbers(member.to_representative),
-                _as_listed(member),
+                # 0 for none, 1 for the id, 2 for the place, or another name in a drop list.
+                {None: 0, member.place: 2, member.id: 1}.get(member.listed, member.listed or 0),
                 member.kind or "",
                 [value and _digits(value) / 10_000 for value in member.similarities],
                 count_pixels(text) if report.pictures and text else len(text or ""),
@@ -136,12 +137,6 @@ class Collected:
         texts[digest] = len(texts)
         self.long_texts += len(text) > MAX_TEXT
         return texts[digest], json_size(text[:MAX_TEXT]) + 1
-
-
-def _as_listed(member: ReportedMember) -> int | str:
-    """Return the name of a document in a drop list: 0 for none, 1 for its id, 2 for its place."""
-    names = {None: 0, member.place: 2, member.id: 1}
-    return names.get(member.listed, member.listed or 0)
 
 
 def _numbers(closeness: Closeness) -> tuple[int, float | None]:

@@ -4,12 +4,13 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import TextIO
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from simsql import __version__
 from simsql.documents import printable
+from simsql.documents.output import Output
 from simsql.report.collected import Collected, to_json
 from simsql.report.content import RunReport
 from simsql.report.limits import Limits, Sizes, choose_limits, cut_text, left_out
@@ -24,14 +25,7 @@ _ESCAPED = 10  # bytes of a character, at most
 _CHUNK = 1 << 18  # characters of texts in one script element: the page parses those that it shows
 
 
-class Writable(Protocol):
-    """A text file."""
-
-    def write(self, text: str, /) -> object:
-        """Write text."""
-
-
-def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LIMIT) -> None:
+def write_report(file: TextIO | Output[str], report: RunReport, *, size_limit: int = SIZE_LIMIT) -> None:
     """Write the report of a run as an HTML page of at most `size_limit` bytes of UTF-8.
 
     If the page would be larger, texts are cut, then members of large clusters are left out, then clusters.
@@ -44,10 +38,8 @@ def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LI
         listed = sum(_ESCAPED * len(skip.place + skip.detail) for skip in skips)
         limits = choose_limits(sizes, size_limit - _FRAME - listed, cut=not report.pictures)
         clusters = _Clusters(collected, limits)
-        style, script = (
-            "\n".join((_PAGE / name).read_text(encoding="utf-8") for name in names)
-            for names in (["report.css"], _SCRIPTS)
-        )
+        style = (_PAGE / "report.css").read_text(encoding="utf-8")
+        script = "\n".join((_PAGE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
         dropped = collected.decisions["dropped"]
         facts = {
             "digest": collected.digest,
@@ -56,8 +48,15 @@ def write_report(file: Writable, report: RunReport, *, size_limit: int = SIZE_LI
             "lineEnd": report.line_end,
             "noun": report.noun,
         }
-        template = _environment().get_template("report.html")
-        pieces = template.generate(
+        environment = Environment(
+            loader=FileSystemLoader(_PAGE),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=StrictUndefined,
+        )
+        environment.filters["printable"] = printable
+        pieces = environment.get_template("report.html").generate(
             version=__version__,
             report=report,
             collected=collected,
@@ -114,18 +113,6 @@ class _Clusters:
 
 def _as_list(items: list[str]) -> str:
     return f"[{','.join(items)}]"
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(_PAGE),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    environment.filters["printable"] = printable
-    return environment
 
 
 def _policy(style: str, script: str, *, pictures: bool) -> str:

@@ -7,17 +7,17 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from datetime import datetime
 from itertools import chain, combinations, islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 import numpy as np
 
 from simsql.dedup.members import Decisions, Member
 from simsql.documents import SkipCount, name_paths, printable
 from simsql.documents.formats.pictures import show_picture
+from simsql.documents.output import Output
 from simsql.fingerprint import Recipe
 from simsql.report import Closeness, ReportedMember, RunReport, write_report
 from simsql.report.content import Decision
-from simsql.report.page import Writable
 
 _Content = Callable[[int], object]
 
@@ -44,7 +44,7 @@ def picture_reader(
 
 
 def write_run_report(
-    file: Writable,
+    file: TextIO | Output[str],
     decisions: Decisions,
     recipe: Recipe,
     documents: int,

@@ -2,17 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any, Protocol
+from typing import BinaryIO, Protocol
 
 from simsql.documents.decoding import Stream
 from simsql.documents.document import Document, Found, Layout, Skip, printable
+from simsql.documents.output import Output
 
-
-class Target(Protocol):
-    """What takes bytes."""
-
-    def write(self, data: bytes, /) -> Any:
-        """Take them."""
+Target = Output[bytes] | BinaryIO
+"""What takes bytes."""
 
 
 class ChangedError(Exception):
