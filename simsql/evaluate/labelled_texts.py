@@ -8,7 +8,7 @@ from simsql.arrays.positions import consecutive
 from simsql.decide.documents import I64, Flags, Similarities
 from simsql.decide.rules import Rules
 from simsql.dedup.bands import Buckets, Described, Limits
-from simsql.documents import Document, DocumentReader, SkipCount, Stages, name_paths, printable
+from simsql.documents import DocumentReader, SkipCount, Stages, name_paths, printable
 from simsql.errors import SimsqlError
 from simsql.evaluate.labels import Labelled
 from simsql.evaluate.measures import NO_FINGERPRINT, LabelledPairs, RuleFigures, evaluate_pairs
@@ -99,7 +99,12 @@ def find_texts(
         skips = reader.skips
         with stages.stage("read", reader.bytes_total) as report:
             for item in reader.documents(report):
-                _add_wanted(known, item, wanted)
+                for name in {item.name, item.place} & wanted.keys():
+                    if name in known:
+                        raise SimsqlError(
+                            f"several documents are called {printable(name)!r}: name them by their places"
+                        )
+                    known[name] = item.text
                 del item  # a long document is not kept while the next one is read
     if missing := [f"{printable(name)!r} ({place})" for name, place in wanted.items() if name not in known]:
         skips.check_read()
@@ -115,14 +120,6 @@ def _ids_to_look_up(pair: Labelled) -> Iterator[str]:
     for name, text in zip(pair.ids, pair.texts, strict=True):
         if text is None and name is not None:
             yield name
-
-
-def _add_wanted(known: dict[str, str], document: Document, wanted: Mapping[str, str]) -> None:
-    """Add the text of a document by its id or its place, if that is wanted."""
-    for name in {document.name, document.place} & wanted.keys():
-        if name in known:
-            raise SimsqlError(f"several documents are called {printable(name)!r}: name them by their places")
-        known[name] = document.text
 
 
 def _texts_of(pair: Labelled, known: Mapping[str, str]) -> tuple[str, str]:

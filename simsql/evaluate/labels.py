@@ -83,7 +83,11 @@ def read_labels(path: Path, stdin: BinaryIO | None = None) -> Labels:
             continue
         weight = _read_weight(record, place)
         weighted.setdefault(weight is not None, place)
-        ids, texts = _read_sides(record, place)
+        ids = _id_of(record, "a"), _id_of(record, "b")
+        texts = _text_of(record, "a", place), _text_of(record, "b", place)
+        for side, given in zip("ab", zip(ids, texts, strict=True), strict=True):
+            if given == (None, None):
+                raise SimsqlError(f"{place}: the pair has neither text_{side} nor id_{side}: add one of them")
         pairs.append(Labelled(place, ids, texts, alike, 1.0 if weight is None else weight))
     if len(weighted) > 1:
         raise SimsqlError(
@@ -134,7 +138,10 @@ def _refuse(name: str, number: int, problem: str) -> NoReturn:
 
 
 def _read_label(record: Record, place: str) -> bool | None:
-    label = _field(record, "label", place)
+    if "label" not in record:
+        there = ", ".join(printable(str(field)[:40]) for field in record) or "nothing"
+        raise SimsqlError(f"{place}: the field label is missing: there is {there}")
+    label = record["label"]
     written = "" if label is None else str(label).strip().lower()
     if written not in _MEANINGS:
         raise SimsqlError(
@@ -142,13 +149,6 @@ def _read_label(record: Record, place: str) -> bool | None:
             " (or 1 and 0, true and false, yes and no)"
         )
     return _MEANINGS[written]
-
-
-def _field(record: Record, name: str, place: str) -> Any:
-    if name not in record:
-        there = ", ".join(printable(str(field)[:40]) for field in record) or "nothing"
-        raise SimsqlError(f"{place}: the field {name} is missing: there is {there}")
-    return record[name]
 
 
 def _read_weight(record: Record, place: str) -> float | None:
@@ -162,14 +162,6 @@ def _read_weight(record: Record, place: str) -> float | None:
     if isinstance(written, bool) or not (math.isfinite(weight) and weight > 0):
         raise SimsqlError(f"{place}: the weight must be a number above 0, not {printable(str(written)[:40])!r}")
     return weight
-
-
-def _read_sides(record: Record, place: str) -> tuple[tuple[Side, Side], tuple[Side, Side]]:
-    for side in "ab":
-        if _id_of(record, side) is None and _text_of(record, side, place) is None:
-            raise SimsqlError(f"{place}: the pair has neither text_{side} nor id_{side}: add one of them")
-    texts = _text_of(record, "a", place), _text_of(record, "b", place)
-    return (_id_of(record, "a"), _id_of(record, "b")), texts
 
 
 def _id_of(record: Record, side: str) -> Side:

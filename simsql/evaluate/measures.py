@@ -72,7 +72,9 @@ def evaluate_pairs(
     if not pairs.alike.any():
         raise UsageError("recall needs at least one pair that is a near-duplicate")
     rules = [(distance, least) for least in (None, *similarities) for distance in sorted(distances)]
-    found = np.array([_finds(pairs, distance, least) for distance, least in rules]).reshape(len(rules), -1)
+    # No similarity is below 0.
+    found = np.array([(pairs.distance <= bits) & (pairs.similarity >= (least or 0)) for bits, least in rules])
+    found = found.reshape(len(rules), -1)
     # Pairs that no rule tells apart are drawn together, so that a resample is a few numbers.
     kinds, counts = np.unique(np.column_stack([found.T, pairs.alike, pairs.weight]), axis=0, return_counts=True)
     found, alike = kinds[:, :-2].T.astype(bool), kinds[:, -2].astype(bool)
@@ -99,11 +101,6 @@ def best_rule(figures: Iterable[RuleFigures]) -> RuleFigures | None:
     return max(
         useful, key=lambda rule: (rule.f1.value or 0.0, -rule.distance, rule.similarity or 0.0), default=None
     )
-
-
-def _finds(pairs: LabelledPairs, distance: int, least: float | None) -> NDArray[np.bool_]:
-    near = pairs.distance <= distance
-    return near if least is None else near & (pairs.similarity >= least)
 
 
 def _resample(counts: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:

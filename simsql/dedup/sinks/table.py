@@ -1,18 +1,17 @@
 """A new table with the decisions about the rows of another one, and a report on them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import psycopg
-from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Engine
 
 from simsql.database.transfer import raw_connection
-from simsql.decide.documents import I64, Flags, Similarities
+from simsql.decide.documents import I64
 from simsql.dedup.members import Decisions
 from simsql.dedup.remarks import KindCount
 from simsql.dedup.sources.rows import RowSource
@@ -56,22 +55,6 @@ _CREATE = (
 )
 
 
-class RowVerdicts(NamedTuple):
-    """Decisions to write, one per array position."""
-
-    row: I64
-    """Places of rows: see `Row`."""
-    kept: I64
-    representative: I64
-    distance: I64
-    """From the row that is kept, in bits."""
-    similarity: Similarities
-    """To the row that is kept; NaN if the texts were not compared."""
-    drop: Flags
-    kind: NDArray[np.object_]
-    """None for rows that are kept."""
-
-
 class DecisionTable:
     """The table of decisions about the rows of a table, in whose transaction it is created.
 
@@ -97,21 +80,12 @@ class DecisionTable:
         with self._raw.transaction(force_rollback=True):
             self._create(filled=False)  # so that a run that cannot do it fails early
 
-    def write(self, decided: RowVerdicts) -> Iterator[int]:
-        """Create the table of decisions, with its primary key. Yield the number of rows so far."""
+    def write(self, batches: Iterable[list[str]]) -> Iterator[int]:
+        """Create the table of decisions, with its primary key, given lines for COPY. Yield their number so far."""
         copied = 0
         statement = self._source.compose("COPY {staged} FROM STDIN", **self._parts)
         with self._raw.cursor() as cursor, cursor.copy(statement) as copy:
-            for start in range(0, len(decided.row), _WRITTEN_ROWS):
-                batch = RowVerdicts._make(column[start : start + _WRITTEN_ROWS] for column in decided)
-                columns = [
-                    *(self._source.spell(places) for places in (batch.row, batch.kept, batch.representative)),
-                    map(str, batch.distance.tolist()),
-                    (r"\N" if np.isnan(value) else repr(value) for value in batch.similarity.tolist()),
-                    map(str, batch.drop.tolist()),
-                    (kind or r"\N" for kind in batch.kind.tolist()),
-                ]
-                lines = ["\t".join(line) for line in zip(*columns, strict=True)]
+            for lines in batches:
                 copy.write("\n".join([*lines, ""]))
                 copied += len(lines)
                 yield copied
@@ -211,16 +185,17 @@ class TableSink:
     def write(self, decisions: Decisions, stages: Stages, files: ExitStack) -> None:
         """Write the decisions, and count them."""
         assert self._table  # noqa: S101 - only a run that explains has none
-        decided = self._to_write(decisions)
-        sizes = np.bincount(decisions.verdicts.representative, minlength=1)
-        self.decided, self.droppable = len(decided.row), int(np.count_nonzero(decided.drop))
-        for kind, kept in zip(
-            decided.kind[decided.drop].tolist(), decided.kept[decided.drop].tolist(), strict=True
-        ):
+        verdicts = decisions.verdicts
+        # Also rows that are kept without having been compared.
+        (decided,) = np.nonzero(decisions.comparison.corpus.features.has_fingerprint)
+        dropped = decided[verdicts.kept[decided] != decided]
+        self.decided, self.droppable = len(decided), len(dropped)
+        for kind, kept in zip(verdicts.kind[dropped].tolist(), verdicts.kept[dropped].tolist(), strict=True):
             self.kinds.add(kind, kept)
+        sizes = np.bincount(verdicts.representative, minlength=1)
         self.clusters, self.members = int(np.count_nonzero(sizes > 1)), int(sizes[sizes > 1].sum())
         with stages.stage("write decisions", self.decided) as report:
-            for written in self._table.write(decided):
+            for written in self._table.write(self._lines(decisions, decided)):
                 report(written)
         if self._options.report:
             with stages.stage("write report"), TextSpool() as texts:
@@ -228,21 +203,24 @@ class TableSink:
                 self._write_report(page, decisions, texts)
                 page.flush()
 
-    def _to_write(self, decisions: Decisions) -> RowVerdicts:
-        """Return the decisions, also about rows that are kept without having been compared."""
-        _, comparison, verdicts = decisions
-        source, fingerprint = self._source, comparison.documents.fingerprint
-        (chosen,) = np.nonzero(comparison.corpus.features.has_fingerprint)
-        kept = verdicts.kept[chosen]
-        return RowVerdicts(
-            source.place[chosen],
-            source.place[kept],
-            source.place[verdicts.representative[chosen]],
-            np.bitwise_count(fingerprint[chosen] ^ fingerprint[kept]).astype(np.int64),
-            verdicts.kept_similarity[chosen],
-            kept != chosen,
-            verdicts.kind[chosen],
+    def _lines(self, decisions: Decisions, decided: I64) -> Iterator[list[str]]:
+        """Yield the decisions about these rows as lines for COPY."""
+        source, verdicts, fingerprint = (
+            self._source,
+            decisions.verdicts,
+            decisions.comparison.documents.fingerprint,
         )
+        for start in range(0, len(decided), _WRITTEN_ROWS):
+            row = decided[start : start + _WRITTEN_ROWS]
+            kept = verdicts.kept[row]
+            columns = [
+                *(source.table.spell(source.place[some]) for some in (row, kept, verdicts.representative[row])),
+                map(str, np.bitwise_count(fingerprint[row] ^ fingerprint[kept]).tolist()),
+                (r"\N" if np.isnan(value) else repr(value) for value in verdicts.kept_similarity[row].tolist()),
+                map(str, (kept != row).tolist()),
+                (kind or r"\N" for kind in verdicts.kind[row].tolist()),
+            ]
+            yield ["\t".join(line) for line in zip(*columns, strict=True)]
 
     def _write_report(self, page: Any, decisions: Decisions, texts: TextSpool) -> None:
         """Write the report. The texts of clusters are read again, as the same snapshot shows them."""
