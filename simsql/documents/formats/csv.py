@@ -245,7 +245,8 @@ class Rows:
         """Skip to the end of a row, given the beginning of a line and the state there. Return that at the end."""
         while line:
             # Maybe a part of a line, which ends within a character: what tells the state is ASCII.
-            state = pass_over_fields(line.decode("latin-1"), self._dialect, state)
+            for start in range(0, len(line), _PIECE):
+                state = pass_over_fields(line[start : start + _PIECE].decode("latin-1"), self._dialect, state)
             has_end = line.endswith(_LINE_ENDS)
             if has_end and state != IN_QUOTES:
                 break
@@ -277,6 +278,8 @@ def _iter_lines(data: RecordBytes, limit: int) -> _Lines:
 # The states of a row: before a field, in an unquoted field, in a quoted field, behind a quote that ends the field
 # unless another quote follows, and behind an error, after which the csv module drops the line.
 BEFORE_FIELD, _WITHOUT_QUOTES, IN_QUOTES, _BEHIND_QUOTE, _REFUSED = range(5)
+# What leads to them.
+_LEADING = {BEFORE_FIELD: "", _WITHOUT_QUOTES: "x", IN_QUOTES: '"', _BEHIND_QUOTE: '""'}
 
 
 def pass_over_fields(line: str, dialect: Dialect, state: int) -> int:
@@ -284,27 +287,20 @@ def pass_over_fields(line: str, dialect: Dialect, state: int) -> int:
     if dialect.quoting == "none":
         return _WITHOUT_QUOTES
     fields = line.rstrip("\r\n")
-    if '"' not in line and state in (BEFORE_FIELD, _WITHOUT_QUOTES, IN_QUOTES) and dialect.quoting == "double":
-        if state == IN_QUOTES or not fields:
-            return state
-        return BEFORE_FIELD if fields.endswith(dialect.delimiter) else _WITHOUT_QUOTES
-    delimiter = re.escape(dialect.delimiter)
-    escape = r"\\" if dialect.quoting == "backslash" else ""
-    for match in re.finditer(
-        f'{escape and escape + ".?|"}"|{delimiter}|[^"{delimiter}{escape}\r\n]{{1,{_PIECE}}}', line
-    ):
-        part = match[0]
-        if state == IN_QUOTES:
-            state = _BEHIND_QUOTE if part == '"' else IN_QUOTES
-        elif part == '"' and state in (BEFORE_FIELD, _BEHIND_QUOTE):
-            state = IN_QUOTES
-        elif state != _REFUSED and part == dialect.delimiter:
-            state = BEFORE_FIELD
-        elif state in (_BEHIND_QUOTE, _REFUSED):
-            return _REFUSED
-        else:
-            state = _WITHOUT_QUOTES
-    return state
+    if state == _REFUSED or not fields:
+        return state
+    fields = _LEADING[state] + fields
+    ends = _WITHOUT_QUOTES
+    try:
+        (row,) = dialect.rows([fields])
+        if fields.endswith('"'):
+            ends = _BEHIND_QUOTE  # if another quote opens the field again
+            list(dialect.rows([f'{fields}"']))
+            return _WITHOUT_QUOTES
+    except csv.Error as error:
+        open_ = IN_QUOTES if ends == _WITHOUT_QUOTES else ends
+        return open_ if "unexpected end" in str(error) else _REFUSED
+    return ends if row[-1] else BEFORE_FIELD
 
 
 CSV, TSV = Table(".csv", delimiter=","), Table(".tsv", ".tab", delimiter="\t")
