@@ -47,8 +47,8 @@ BEGIN
         IF index.id = ANY (current_setting('simsql.sound')::integer[])
            AND array_position(simsql._key_table_ids(index), NULL) IS NULL
         THEN
-            IF current_setting('simsql.compare', true) = 'on' AND index.storage = 'tables' THEN
-                PERFORM simsql._add_missing_keys(index);
+            IF current_setting('simsql.compare', true) = 'on' THEN
+                CONTINUE WHEN EXISTS (SELECT FROM simsql._add_missing_keys(index) AS a WHERE a.stored < a.missing);
             END IF;
             PERFORM simsql._stamp(index.id);
         END IF;

@@ -107,6 +107,7 @@ DECLARE
     recreated integer[];
     lost boolean;
     finding simsql.finding;
+    added record;
     fault simsql._fault;
     faults simsql._fault[];
 BEGIN
@@ -171,20 +172,15 @@ BEGIN
         END IF;
         PERFORM simsql._mend(index, faults);  -- first, since triggers need functions
         index := simsql._storage_mend(index, faults);
-        RETURN QUERY
-        SELECT index.table_name, index.column_name, 'keys missing', c.keys, c.missing, true, NULL
-          FROM simsql._storage_compare(index) AS c WHERE index.ready AND c.missing > 0;
-        IF FOUND THEN
-            fault.problem := 'keys missing';
-            PERFORM simsql._storage_mend(index, ARRAY[fault]);
-            -- Something may keep keys from a table.
-            SELECT c.keys INTO fault.object FROM simsql._storage_compare(index) AS c WHERE c.missing > 0 LIMIT 1;
-            IF FOUND THEN
-                RAISE EXCEPTION 'simsql.repair: % takes no keys', fault.object
+        FOR added IN SELECT a.* FROM simsql._add_missing_keys(index) AS a WHERE index.ready AND a.missing > 0 LOOP
+            IF added.stored < added.missing THEN
+                RAISE EXCEPTION 'simsql.repair: % takes no keys', added.keys
                     USING ERRCODE = 'object_not_in_prerequisite_state',
                           HINT = 'Re-create the index: ' || simsql._create_again(index);
             END IF;
-        END IF;
+            RETURN NEXT (index.table_name, index.column_name, 'keys missing', added.keys, added.missing, true,
+                         NULL)::simsql.finding;
+        END LOOP;
         PERFORM simsql._give(index, owner);
         PERFORM simsql._stamp(index.id);
         SELECT r.* INTO index FROM simsql.registry AS r WHERE r.id = index.id;

@@ -82,25 +82,19 @@ BEGIN
             -- With a column: the default index may have changed.
             index := simsql._check_storage_change(table_name, storage, index.column_name);
             owner := simsql._owner(index);
-            IF index.storage = storage THEN
-                IF storage = 'tables' THEN
-                    PERFORM simsql._expression_drop(index);  -- B-trees of an interrupted change
-                END IF;
-                IF keep THEN
-                    RETURN index.id;
-                END IF;
-            ELSIF storage = 'tables' THEN
-                IF NOT simsql._has_key_tables(index) THEN
-                    PERFORM simsql._add_key_tables(index);
-                    PERFORM simsql._give(index, owner);
-                END IF;
-            ELSE
+            IF index.storage = storage AND keep THEN
+                RETURN index.id;
+            ELSIF index.storage = storage AND storage = 'tables' THEN
+                PERFORM simsql._expression_drop(index);  -- B-trees of an interrupted change
+            ELSIF storage = 'tables' AND NOT simsql._has_key_tables(index) THEN
+                PERFORM simsql._add_key_tables(index);
+            ELSIF index.storage <> storage AND storage = 'expression' THEN
                 index.storage := storage;
                 PERFORM simsql._create_btrees(index);
                 UPDATE simsql.registry AS r SET storage = index.storage WHERE r.id = index.id;
                 PERFORM simsql._create_functions(index);
-                PERFORM simsql._give(index, owner);
             END IF;
+            PERFORM simsql._give(index, owner);
             IF keep THEN
                 index.storage := 'tables';
                 PERFORM simsql._stamp(simsql._stamped(index));

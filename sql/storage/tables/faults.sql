@@ -104,27 +104,35 @@ BEGIN
 END
 $$;
 
--- Adds the keys that rows lack. The table is locked, or its triggers add those of all later rows. An unfinished build has
--- already passed some of them, so it starts over.
-CREATE OR REPLACE FUNCTION simsql._add_missing_keys(index simsql.registry) RETURNS void
+-- Adds the keys that rows lack, and returns how many were missing in each table, and how many it has stored: something may
+-- keep them away. The table is locked, or its triggers add the keys of all later rows. An unfinished build has already passed
+-- some of them, so it starts over.
+CREATE OR REPLACE FUNCTION simsql._add_missing_keys(index simsql.registry)
+RETURNS TABLE (keys text, missing bigint, stored bigint)
 LANGUAGE plpgsql
-SET enable_hashjoin = off SET enable_hashagg = off SET jit = off  -- as for _storage_compare
+SET enable_hashjoin = off SET enable_nestloop = off SET enable_hashagg = off SET jit = off  -- as for _storage_compare
+SET enable_indexscan = on SET enable_indexonlyscan = on
 AS $$
 BEGIN
-    IF NOT index.ready THEN
+    IF index.storage <> 'tables' THEN
+        RETURN;
+    ELSIF NOT index.ready THEN
         EXECUTE format('DELETE FROM simsql.built_%s', index.id);
         RETURN;
     END IF;
     PERFORM simsql._avoid_changed_order(index);
-    EXECUTE simsql._for_key_tables(index, $sql$
-        INSERT INTO {keys} ({key_columns})
-        SELECT {key_columns}
-          FROM (SELECT DISTINCT {t_scope}{key} AS key FROM ONLY {table} AS t
-                 WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}) AS live
-         WHERE NOT EXISTS (SELECT FROM {keys} AS k WHERE k.key = live.key{in_scope});
-        $sql$, format('t.%I', index.column_name), '',
-        simsql._tables_parts(index) || jsonb_build_object(
-            'in_scope', simsql._for_scope(index, ' AND k.%1$s = live.%1$s')));
+    RETURN QUERY EXECUTE 'WITH ' || simsql._for_key_tables(index, $sql$
+        missing_{number} AS MATERIALIZED (
+            SELECT {key_columns}
+              FROM (SELECT DISTINCT {t_scope}{key} AS key FROM ONLY {table} AS t
+                     WHERE t.{"column"} IS NOT NULL{in_a_scope} AND {guard}) AS live
+             WHERE NOT EXISTS (SELECT FROM {keys} AS k WHERE k.key = live.key{in_scope})),
+        stored_{number} AS (INSERT INTO {keys} ({key_columns}) SELECT {key_columns} FROM missing_{number} RETURNING 1)
+        $sql$, format('t.%I', index.column_name), ', ',
+        simsql._tables_parts(index) || jsonb_build_object('in_scope', simsql._for_scope(index, ' AND k.%1$s = live.%1$s')))
+        || simsql._for_key_tables(
+            index, $sql$SELECT {'keys'}, (SELECT count(*) FROM missing_{number}), (SELECT count(*) FROM stored_{number}) $sql$,
+            'key', 'UNION ALL ');
 END
 $$;
 
@@ -132,8 +140,6 @@ $$;
 CREATE OR REPLACE FUNCTION simsql._tables_mend(index simsql.registry, faults simsql._fault[])
 RETURNS simsql.registry
 LANGUAGE plpgsql
-SET enable_hashjoin = off SET enable_hashagg = off SET jit = off  -- as for _storage_compare
-SET enable_indexscan = on SET enable_indexonlyscan = on
 AS $$
 DECLARE
     fault simsql._fault;
@@ -181,8 +187,6 @@ BEGIN
             PERFORM simsql._comment_keys(index);
         WHEN 'replication can delete keys' THEN
             PERFORM simsql._keep_own(fault.object, 'DELETE');
-        WHEN 'keys missing' THEN
-            PERFORM simsql._add_missing_keys(index);
         ELSE NULL;
         END CASE;
     END LOOP;
