@@ -48,7 +48,6 @@ class _Bits64Field(models.BigIntegerField):
         super().__init__(*args, **options)
 
     def deconstruct(self) -> Any:
-        """Return the arguments."""
         name, path, args, options = super().deconstruct()
         if self.source is not None:
             options["source"] = self.source
@@ -71,7 +70,6 @@ class _Bits64Field(models.BigIntegerField):
         return [*self._validators, MinValueValidator(0), MaxValueValidator(_LARGEST)]
 
     def formfield(self, **options: Any) -> Any:
-        """Return a form field for a number in [0, 2**64)."""
         return super().formfield(**{"min_value": 0, "max_value": _LARGEST, **options})
 
     def get_prep_value(self, value: Any) -> Any:
@@ -79,7 +77,6 @@ class _Bits64Field(models.BigIntegerField):
         return value if hasattr(value, "resolve_expression") else to_bigint(value, self.called)
 
     def from_db_value(self, value: int | None, expression: Any, connection: Any) -> int | None:  # noqa: ARG002
-        """Return the unsigned number."""
         return from_bigint(value)
 
     def get_db_prep_save(self, value: Any, connection: Any) -> Any:
@@ -118,7 +115,6 @@ class _Bits64Field(models.BigIntegerField):
         return tuple(as_written(field, getattr(instance, field.attname)) for field in fields)
 
     def compute(self, texts: Mapping[str, Any]) -> int | None:
-        """Return the value for a text for each source; None if one is an expression."""
         if any(hasattr(text, "resolve_expression") for text in texts.values()):
             return None
         self.check_recipe()
@@ -131,7 +127,6 @@ class _Bits64Field(models.BigIntegerField):
         return self.model._meta.get_field(source).to_python(value)
 
     def has_text_sources(self) -> bool:
-        """Return whether the values of the sources are texts."""
         fields = map(self.model._meta.get_field, self.sources.names)
         return all(isinstance(field, models.CharField | models.TextField) for field in fields)
 
@@ -139,7 +134,6 @@ class _Bits64Field(models.BigIntegerField):
         """Raise UsageError if the values of texts cannot be computed."""
 
     def check(self, **options: Any) -> list[checks.CheckMessage]:
-        """Return what is wrong with the sources, and with the databases that are checked."""
         return [*super().check(**options), *self._check_sources(), *self._check_databases(**options)]
 
     def _check_sources(self) -> Iterable[checks.CheckMessage]:
@@ -318,10 +312,7 @@ def followers_in(model: Any, using: str) -> list[_Bits64Field]:
 
 
 def compute_ahead(instances: Iterable[Any], field: _Bits64Field) -> None:
-    """Compute the values of objects, and those of the sketch or fingerprint beside it, which need the same words.
-
-    One by one takes several times as long for many objects.
-    """
+    """Compute the values of many objects at once, several times faster, and those of the sketch beside them."""
     waiting = []
     for instance in instances:
         texts = () if _has_deferred(field, instance) else field.texts_of(instance)
@@ -384,7 +375,6 @@ def _refuse_other_recipe(field: _Bits64Field, connection: Any) -> None:
 
 
 def _follow(sender: Any, **_: Any) -> None:
-    """Listen to a model that has such a field."""
     if not sender._meta.abstract and followers(sender):
         post_init.connect(_on_load, sender=sender)
         pre_save.connect(_before_save, sender=sender)

@@ -149,7 +149,6 @@ class SimhashIndex(models.Index):
         return f"{_SOURCES if self._sources(model) else ''})"
 
     def _sources(self, model: Any) -> dict[str, int]:
-        """Return the columns of the sources with their weights."""
         field = model._meta.get_field(self.field)
         weights = field.sources.weights if isinstance(field, SimhashField) and field.sources else ()
         # In a migration that renames a source, the field has the old name for a moment.

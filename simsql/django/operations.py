@@ -82,10 +82,6 @@ class BuildSimhashIndex(migrations.AddIndex):
         for statement in self.index.build_sql(model, schema_editor):
             schema_editor.execute(statement, None)
 
-    def describe(self) -> str:
-        """Return what the migration does."""
-        return f"Build simhash index {self.index.name} on {self.model_name} while others write"
-
     def _drop_remains(self, schema_editor: Any) -> None:
         """Drop the B-tree that an interrupted CREATE INDEX CONCURRENTLY has left behind."""
         name = schema_editor.quote_name(self.index.name)

@@ -148,7 +148,6 @@ class _Similar(Near):
         self.json = query.json
 
     def call(self, function: str, field: SimhashField, compiler: Any) -> tuple[str, list[Any]]:  # noqa: ARG002
-        """Return a call of similar_candidates instead, and its parameters."""
         return self._call("similar_candidates", field, compiler, "CAST(%s AS jsonb)", [self.json])
 
 

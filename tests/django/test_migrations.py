@@ -1,11 +1,8 @@
 """Migrations create, build, keep and drop indexes, forwards and backwards, in their transactions."""
 
-import importlib
 import io
-import types
 
 import pytest
-from django.apps import apps
 from django.contrib.postgres.operations import AddIndexConcurrently
 from django.core.management import call_command
 from django.db import DatabaseError, NotSupportedError, connection, migrations, models, transaction
@@ -30,7 +27,6 @@ from simsql.django import (
     SketchField,
     engine_of,
 )
-from simsql.django.management.commands import makemigrations
 from simsql.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -271,42 +267,6 @@ def test_another_distance_keeps_the_triggers():
     check_search(page(after))
     undo()
     assert (names(), ask(described)) == before
-
-
-def test_makemigrations_installs_simsql_once(tmp_path, monkeypatch):
-    """First in the migration of an application's first simhash index, beside another application's command."""
-    package = tmp_path / "linear" / "management" / "commands"
-    package.mkdir(parents=True)
-    (package / "makemigrations.py").write_text(
-        "from django.core.management.commands import makemigrations\n"
-        "class Command(makemigrations.Command):\n    def write_migration_files(self, changes, *paths):\n"
-        "        self.written = changes\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    linear = types.SimpleNamespace(name="linear", path=str(tmp_path / "linear"))
-    found = [*apps.get_app_configs(), linear]
-    with monkeypatch.context() as patched:
-        patched.setattr(apps, "get_app_configs", lambda: found)
-        command = importlib.reload(makemigrations).Command()
-    changes = {"pages": [], "plain": [migrations.Migration("0001_plain", "plain")]}
-    for number, operations in enumerate([WHOLE[1:2], WHOLE[2:], WHOLE[2:]]):
-        migration = migrations.Migration(f"000{number}", "pages")
-        migration.operations = list(operations)
-        changes["pages"].append(migration)
-    table_with_index = migrations.CreateModel("Leaf", [], options={"indexes": [INDEX]})
-    changes["leaves"] = [migrations.Migration("0001", "leaves")]
-    changes["leaves"][0].operations = [table_with_index]
-    command.write_migration_files(changes)
-    kinds = {
-        label: [[type(each).__name__ for each in migration.operations] for migration in written]
-        for label, written in command.written.items()
-    }
-    assert kinds == {
-        "pages": [["CreateModel"], ["InstallSimsql", "AddIndex"], ["AddIndex"]],
-        "plain": [[]],
-        "leaves": [["InstallSimsql", "CreateModel"]],
-    }
-    assert importlib.reload(makemigrations).Command.__mro__[1].__module__.startswith("django.core")
 
 
 def test_migrations_are_written_with_plain_values():
