@@ -156,7 +156,6 @@ def _take_apart(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def run_app() -> int:
-    """Run the command that the arguments of the process name, and return the exit code."""
     try:
         code = _invoke()
         sys.stdout.flush()
@@ -191,7 +190,6 @@ def _invoke() -> int:
 
 
 def _report(error: Exception) -> int:
-    """Print an error as one line on stderr, and return the exit code."""
     code = 1
     match error:
         case _WrongUsage():
@@ -211,7 +209,9 @@ def _report(error: Exception) -> int:
         case OSError(errno=errno.EMFILE):
             message = "too many open files: allow more, as with ulimit -n 1024"
         case OSError(filename=None):
-            message = _describe_output(error)
+            message = f"standard output cannot be written: {error.strerror or error}"
+            if error.errno == errno.EBADF:
+                message = "standard output is closed: redirect it to a file, or to /dev/null"
             abandon(sys.stdout)
         case OSError():
             message = f"{printable(storable(Path(error.filename)))}: {error.strerror}"
@@ -219,12 +219,6 @@ def _report(error: Exception) -> int:
             raise error
     complain(f"error: {as_commands(message)}")
     return code
-
-
-def _describe_output(error: OSError) -> str:
-    if error.errno == errno.EBADF:
-        return "standard output is closed: redirect it to a file, or to /dev/null"
-    return f"standard output cannot be written: {error.strerror or error}"
 
 
 def _show_usage(error: Any) -> int:

@@ -26,10 +26,7 @@ logging.getLogger("sqlalchemy.pool").addHandler(logging.NullHandler())
 
 @contextmanager
 def postgresql_errors(install: str = "simsql install") -> Iterator[None]:
-    """Raise SimsqlError for errors of PostgreSQL or the driver, UsageError if a name or its type is wrong.
-
-    `install` is the command that installs simsql in the database.
-    """
+    """Raise SimsqlError for errors of PostgreSQL or the driver, UsageError if a name or its type is wrong."""
     try:
         yield
     except Exception as error:
@@ -67,7 +64,6 @@ class Connecting:
 
     @property
     def is_given(self) -> bool:
-        """Whether an option chooses the database."""
         return bool(self.database or self.server_dir)
 
     @property

@@ -33,6 +33,5 @@ def print_explanation(
 
 
 def print_explained_pair(form: Format | None, found: "Explanation") -> None:
-    """Print why two documents are together or apart."""
     names = [document.id for document in found.documents]
     print_explanation(form, found, names, "together" if found.together else "apart")

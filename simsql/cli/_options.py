@@ -10,7 +10,7 @@ from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -20,10 +20,11 @@ from simsql.documents.document import USUAL
 from simsql.documents.output_formats import Format, choose_format
 from simsql.errors import UsageError
 
+if TYPE_CHECKING:
+    from simsql.fingerprint import Recipe
+
 
 class Encode(StrEnum):
-    """How a fingerprint is written."""
-
     DECIMAL = "decimal"
     HEX = "hex"
     SIGNED = "signed"
@@ -31,15 +32,11 @@ class Encode(StrEnum):
 
 
 class Html(StrEnum):
-    """What the text of a web page is."""
-
     SOURCE = "source"
     MAIN = "main"
 
 
 class InputFormat(StrEnum):
-    """The formats of files of documents."""
-
     TEXT = "text"
     JSONL = "jsonl"
     JSON = "json"
@@ -49,16 +46,12 @@ class InputFormat(StrEnum):
 
 
 class Quoting(StrEnum):
-    """How a quote is written inside a field of a table."""
-
     DOUBLE = "double"
     BACKSLASH = "backslash"
     NONE = "none"
 
 
 class Storage(StrEnum):
-    """Where an index is kept."""
-
     TABLES = "tables"
     EXPRESSION = "expression"
 
@@ -286,7 +279,6 @@ def parse_weight(source: str) -> tuple[str, int]:
 
 
 def parse_sources(columns: list[str] | None) -> dict[str, int] | None:
-    """Return the text columns with their weights; None if none is given."""
     return dict(map(parse_weight, columns)) if columns else None
 
 
@@ -294,6 +286,23 @@ def parse_sketched(column: str | None) -> tuple[str | None, str | None]:
     """Return the name of a column of sketches and, if it is given, that of their texts: sketch, or sketch=body."""
     name, _, source = (column or "").partition("=")
     return name or None, source or None
+
+
+def parse_recipe(name: str | None) -> "Recipe | None":
+    """Return the recipe with an id or a name, or read it from a file."""
+    from simsql.fingerprint import Recipe, read_recipe
+
+    if name is None:
+        return None
+    try:
+        return Recipe.from_id(name)
+    except ValueError as error:
+        if not Path(name).exists() or Path(name).is_dir():
+            raise UsageError(f"{error}, and there is no such file") from error
+    try:
+        return read_recipe(name)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 _FINGERPRINT = re.compile("-?[0-9]{1,20}|0[xX][0-9a-fA-F]{16}")
@@ -337,7 +346,6 @@ _ANY = 1 << 80  # practically no limit
 
 
 def number_option(name: str, more: str = "", *, least: int, most: int = _ANY) -> Any:
-    """Return the option with this name for a whole number in this range."""
     return option(name, more, parser=number_between(least, most))
 
 
@@ -362,8 +370,20 @@ def _read_share(written: str | float) -> float:
     return share
 
 
+def read_size(written: str | int) -> int:
+    """Return the number of bytes of a size such as 500MB or 2GB."""
+    size = r"(\d{1,3}(?:,\d{3}){1,5}|\d{1,18}(?:\.\d{1,9})?) ?([kmgtp]?)b?"
+    match = re.fullmatch(size, str(written), re.IGNORECASE)
+    if match is None:
+        raise typer.BadParameter(f"{written!r} is not a size: write it as 500MB or 2GB")
+    found = int(float(match[1].replace(",", "")) * 1024 ** "_KMGTP".index(match[2].upper() or "_"))
+    # A line is read with its end, and a position in a text has to fit into 63 bits.
+    if not 1 <= found < 1 << 62:
+        raise typer.BadParameter(f"it must be at least 1 byte and less than 4096PB, not {written}")
+    return found
+
+
 def share_option(name: str, more: str = "") -> Any:
-    """Return the option with this name for a number from 0 to 1."""
     return option(name, more, parser=_read_share)
 
 
@@ -397,12 +417,10 @@ def read_real_path(written: str | Path) -> str:
 
 
 def path_option(name: str, more: str = "") -> Any:
-    """Return the option with this name for the path of a file."""
     return option(name, more, parser=read_path)
 
 
 def distance_option(more: str) -> Any:
-    """Return --distance."""
     return number_option("--distance", f" (0 to 64){more}", least=0, most=64)
 
 
@@ -417,7 +435,7 @@ SketchedColumn = Annotated[str | None, _SKETCHED]
 SketchColumn = Annotated[str | None, option("--sketch-column", "; by default, there are none")]
 Encoding = Annotated[str, option("--encoding")]
 Formatted = Annotated[Format | None, option("--format")]
-MaxDocument = Annotated[str, option("--max-document")]
+MaxDocument = Annotated[Any, option("--max-document", parser=read_size)]
 NewRecipeName = Annotated[str | None, option("--recipe", "; by default words12-log-1")]
 FoldingRecipeName = Annotated[str | None, option("--recipe", "; by default words12-log-2")]
 RecipeName = Annotated[str | None, option("--recipe", "; by default the index's; without an index, words12-log-1")]
@@ -439,34 +457,12 @@ IndexedTable = Annotated[str, argument("TABLE", "Name of the indexed table as in
 TableName = Annotated[str, argument("TABLE", "Table name as in SQL: article, app.article.")]
 
 
-def parse_size(size: str, name: str) -> int:
-    """Return the number of bytes that is the value of the option with this name."""
-    match = re.fullmatch(r"(\d{1,3}(?:,\d{3}){1,5}|\d{1,18}(?:\.\d{1,9})?) ?([kmgtp]?)b?", size, re.IGNORECASE)
-    if match is None:
-        raise typer.BadParameter(f"{size!r} is not a size: write it as 500MB or 2GB", param_hint=name)
-    return int(float(match[1].replace(",", "")) * 1024 ** "_KMGTP".index(match[2].upper() or "_"))
-
-
-def parse_max_document(size: str) -> int:
-    """Return the number of bytes that is the value of --max-document."""
-    limit = parse_size(size, "--max-document")
-    # A line is read with its end, and a position in a text has to fit into 63 bits.
-    if not 1 <= limit < 1 << 62:
-        raise typer.BadParameter(
-            f"it must be at least 1 byte and less than 4096PB, not {size}", param_hint="--max-document"
-        )
-    return limit
-
-
 @dataclass(frozen=True)
 class Printing:
-    """The option of every command that prints rows."""
-
     form: Formatted = None
 
     @property
     def format(self) -> Format:
-        """The format that the option chooses, or the default."""
         return choose_format(self.form)
 
 
@@ -497,14 +493,13 @@ class Reading:
     max_document: MaxDocument = "100MB"
 
     def layout(self) -> Layout:
-        """Return the shape of the files."""
         if self.lines and self.input_format not in (None, InputFormat.TEXT):
             raise UsageError(f"--lines reads texts, not {self.input_format.value}: leave one of the options out")
         return Layout(
             tuple(dict.fromkeys(self.text_field or USUAL.text_fields)),
             self.id_field,
             self.encoding,
-            parse_max_document(self.max_document),
+            self.max_document,
             main_content=self.html is Html.MAIN,
             lines=self.lines,
             format=self.input_format,
@@ -514,11 +509,9 @@ class Reading:
         )
 
     def selection(self) -> Selection:
-        """Return which files to read inside folders."""
         return Selection(self.hidden, self.include or (), self.exclude or (), self.follow_links)
 
     def open(self, paths: Sequence[str], *, outputs: Outputs | None = None) -> DocumentReader:
-        """Return the documents in files."""
         selection, stdin = self.selection(), sys.stdin.buffer
         return DocumentReader(paths, self.layout(), selection=selection, outputs=outputs, stdin=stdin)
 
@@ -541,7 +534,6 @@ class Deciding:
     exact: Annotated[bool, option("--exact")] = False
 
     def rules(self) -> Rules:
-        """Return the rules of the decisions."""
         if self.keep and self.keep_field:
             raise UsageError("--keep and --keep-field exclude each other: leave one out")
         keep = self.keep or Keep.CENTRAL
@@ -560,7 +552,6 @@ class Deciding:
 
 
 def _parse_protected(names: str | None) -> tuple[Protected, ...]:
-    """Parse what --protect names."""
     try:
         return tuple(dict.fromkeys(map(Protected, names.split(",")))) if names else ()
     except ValueError:

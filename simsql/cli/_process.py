@@ -18,10 +18,7 @@ _interrupted = 0.0  # when the first signal came
 
 
 class Terminated(KeyboardInterrupt):
-    """Raised for SIGTERM and SIGHUP. Like Ctrl-C, it makes psycopg cancel the running statement.
-
-    The argument is the exit code.
-    """
+    """Raised with the exit code for SIGTERM and SIGHUP. Like Ctrl-C, it makes psycopg cancel the statement."""
 
 
 def catch_signals() -> None:

@@ -4,7 +4,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, TextIO, cast
@@ -20,8 +20,7 @@ from simsql.documents import Report, SkipCount, abandon
 _REPORT_SECONDS = 0.05  # between two steps of a progress bar
 _PARTS = 1000  # of a progress bar
 # Expected in any folder: only counted.
-_NOT_NAMED = {"binary", "excluded", "hidden", "image", "link", "special file"}
-_NOT_NAMED |= {"not a picture"}
+_NOT_NAMED = {"binary", "excluded", "hidden", "image", "link", "not a picture", "special file"}
 _NAMED = 3  # places in a line about several documents
 
 
@@ -60,11 +59,9 @@ class Telling:
         return Console(file=cast("TextIO", _Messages(sys.stderr)), quiet=self.quiet)
 
     def stages(self, *, results_wait: bool = False) -> "ProgressBars":
-        """Return the progress bars of the command."""
         return ProgressBars(self.console, results_wait=results_wait)
 
     def remark(self, message: str) -> None:
-        """Print a remark on stderr."""
         note(message, quiet=self.quiet)
 
     @contextmanager
@@ -102,9 +99,22 @@ class ProgressBars:
     @contextmanager
     def stage(self, name: str, total: int | None = None, *, shown: bool = True) -> Iterator[Report]:
         """Time a stage and show its progress bar; without a total, only that it is running."""
-        start = time.perf_counter()
-        with self._bar(name, total) if shown or self._results_wait else nullcontext(_ignore) as report:
+        start = reported = time.perf_counter()
+        columns = TextColumn("{task.description:<24}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+        is_shown = is_terminal(self._console) and (shown or self._results_wait)
+        # Results go to stdout while the bar is shown: rich would print them above it, on the terminal.
+        with Progress(*columns, console=self._console, redirect_stdout=False, disable=not is_shown) as bar:
+            task = bar.add_task(name, total=total)
+
+            def report(done: int) -> None:
+                nonlocal reported
+                # A call takes longer than reading a short document.
+                if is_shown and (now := time.perf_counter()) - reported > _REPORT_SECONDS:
+                    bar.update(task, completed=done)
+                    reported = now
+
             yield report
+            bar.update(task, total=total or 1, completed=total or 1)
         self._end = time.perf_counter()
         self.seconds[name] = self._end - start
 
@@ -118,31 +128,6 @@ class ProgressBars:
         """Count the time since the last stage as a stage of its own."""
         start, self._end = self._end, time.perf_counter()
         self.seconds[name] = self._end - start
-
-    @contextmanager
-    def _bar(self, name: str, total: int | None) -> Iterator[Report]:
-        if not is_terminal(self._console):
-            yield _ignore
-            return
-        columns = TextColumn("{task.description:<24}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
-        # Results go to stdout while the bar is shown: rich would print them above it, on the terminal.
-        with Progress(*columns, console=self._console, redirect_stdout=False) as bar:
-            task = bar.add_task(name, total=total)
-            reported = time.perf_counter()
-
-            def report(done: int) -> None:
-                nonlocal reported
-                # A call takes longer than reading a short document.
-                if (now := time.perf_counter()) - reported > _REPORT_SECONDS:
-                    bar.update(task, completed=done)
-                    reported = now
-
-            yield report
-            bar.update(task, total=total or 1, completed=total or 1)
-
-
-def _ignore(done: int) -> None:
-    pass
 
 
 def print_skips(skips: SkipCount, console: Console, *, what: str = "skipped", counted: bool = False) -> None:

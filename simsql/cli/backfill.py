@@ -22,12 +22,12 @@ from simsql.cli._options import (
     TableName,
     number_option,
     option,
+    parse_recipe,
     parse_sketched,
     parse_sources,
     path_option,
 )
 from simsql.cli._process import complain, interrupt_behind
-from simsql.cli._recipes import parse_recipe
 from simsql.documents import printable
 from simsql.errors import UsageError
 from simsql.processes import usable_cores

@@ -20,10 +20,10 @@ from simsql.cli._options import (
     Workers,
     number_option,
     option,
+    parse_recipe,
     path_option,
     read_real_path,
 )
-from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import Telling, count_skips, print_skips, print_summary
 from simsql.decide.rules import PICTURE_DROP_SIMILARITY, Keep, Rules
 from simsql.documents import STDOUT, printable
@@ -31,7 +31,7 @@ from simsql.errors import UsageError
 from simsql.processes import usable_cores
 
 if TYPE_CHECKING:
-    from simsql.dedup.sinks.clusters import ClusterCount, FileSink
+    from simsql.dedup.sinks.clusters import FileSink
     from simsql.dedup.sources.files import FileSource
     from simsql.fingerprint import Recipe
 
@@ -45,7 +45,6 @@ class _Deciding(Deciding):
     within_folder: Annotated[int, number_option("--within-folder", least=0)] = 0
 
     def rules(self) -> Rules:
-        """Return the rules of the decisions."""
         return replace(
             super().rules(),
             keep_under=tuple(self.keep_under or ()),
@@ -131,8 +130,12 @@ def dedup_command(
         print_explained_pair(form, explanation)
         skips.check_read()
         return
-    if found.example:
-        telling.console.print(_describe_shared(found), soft_wrap=True, markup=False, highlight=False)
+    if example := found.example:
+        shared = (
+            f"ids are not unique: {found.shared:,} documents in clusters share theirs with another one, such as"
+            f" {printable(example.name)!r} ({example.place}). Their places name them."
+        )
+        telling.console.print(shared, soft_wrap=True, markup=False, highlight=False)
     print_skips(found.refused, telling.console, what="not droppable:")
     print_skips(found.unlisted, telling.console, what="not in the drop list:")
     print_summary(_counts(source, sink, with_archive=bool(against)), stages, telling.console)
@@ -143,15 +146,6 @@ def dedup_command(
     skips.check_read()
     if against and found.droppable:
         raise typer.Exit(_FOUND)
-
-
-def _describe_shared(clusters: ClusterCount) -> str:
-    example = clusters.example
-    assert example is not None  # noqa: S101 - asked by the caller
-    return (
-        f"ids are not unique: {clusters.shared:,} documents in clusters share theirs with another one, such as"
-        f" {printable(example.name)!r} ({example.place}). Their places name them."
-    )
 
 
 def _counts(source: FileSource, sink: FileSink, *, with_archive: bool) -> Iterator[tuple[str, int]]:

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 from simsql.cli._app import command
 from simsql.cli._database import Working
 from simsql.cli._explanation import print_explained_pair
-from simsql.cli._options import Deciding, FoldingRecipeName, Html, TableName, Workers, option, path_option
-from simsql.cli._recipes import parse_recipe
+from simsql.cli._options import (
+    Deciding,
+    FoldingRecipeName,
+    Html,
+    TableName,
+    Workers,
+    option,
+    parse_recipe,
+    path_option,
+)
 from simsql.cli._terminal import print_skips, print_summary
 from simsql.documents import main_content
 from simsql.errors import UsageError

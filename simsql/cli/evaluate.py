@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simsql.cli._app import command
-from simsql.cli._options import Printing, Reading, option, read_path, share_option
-from simsql.cli._recipes import parse_recipe
+from simsql.cli._options import Printing, Reading, option, parse_recipe, read_path, share_option
 from simsql.cli._terminal import Telling, print_skips
 from simsql.decide.rules import Rules
 from simsql.documents import STDOUT, Outputs, printable

@@ -8,8 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simsql.cli._app import command
-from simsql.cli._options import Encode, NewRecipeName, Paths, Reading, number_option, option, share_option
-from simsql.cli._recipes import parse_recipe
+from simsql.cli._options import (
+    Encode,
+    NewRecipeName,
+    Paths,
+    Reading,
+    number_option,
+    option,
+    parse_recipe,
+    share_option,
+)
 from simsql.cli._terminal import Telling, print_skips
 from simsql.documents import Report, printable
 from simsql.errors import UsageError

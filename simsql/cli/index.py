@@ -23,10 +23,10 @@ from simsql.cli._options import (
     distance_option,
     number_option,
     option,
+    parse_recipe,
     parse_sketched,
     parse_sources,
 )
-from simsql.cli._recipes import parse_recipe
 from simsql.documents import printable
 from simsql.documents.output_formats import Column, Format, print_rows
 from simsql.errors import SimsqlError, UsageError
@@ -47,15 +47,6 @@ group = typer.Typer(
 app.add_typer(group)
 
 ColumnName = Annotated[str, argument("COLUMN", "Fingerprint column, a bigint.")]
-Distance = Annotated[int, distance_option(" in searches that give no distance")]
-Blocks = Annotated[
-    int | None, number_option("--blocks", "; by default, chosen by the number of rows", least=1, most=64)
-]
-Lead = Annotated[int, number_option("--lead", least=1, most=64)]
-Inner = Annotated[int, number_option("--inner-blocks", least=0, most=64)]
-ScopeColumns = Annotated[list[str] | None, option("--scope-column")]
-NewStorage = Annotated[Storage, typer.Argument(help="Key tables, or B-trees on the table itself.")]
-StorageName = Annotated[Storage | None, option("--storage")]
 Sources = Annotated[list[str] | None, option("--source")]
 _INDEXES = (
     *(Column("table"), Column("column"), Column("scope"), Column("distance", "number")),
@@ -67,9 +58,6 @@ _FINDINGS = (
     *(Column("table"), Column("column"), Column("problem"), Column("object")),
     *(Column("keys", "count"), Column("hint")),
 )
-OptionalTable = Annotated[
-    str | None, argument("TABLE", "Table name as in SQL; by default, all tables with an index.")
-]
 
 
 @command("create", group)
@@ -77,13 +65,15 @@ def create_command(
     *,
     table: TableName,
     column: ColumnName,
-    distance: Distance = 3,
-    blocks: Blocks = None,
-    lead: Lead = 1,
-    inner_blocks: Inner = 0,
+    distance: Annotated[int, distance_option(" in searches that give no distance")] = 3,
+    blocks: Annotated[
+        int | None, number_option("--blocks", "; by default, chosen by the number of rows", least=1, most=64)
+    ] = None,
+    lead: Annotated[int, number_option("--lead", least=1, most=64)] = 1,
+    inner_blocks: Annotated[int, number_option("--inner-blocks", least=0, most=64)] = 0,
     recipe: NewRecipeName = None,
-    scope_column: ScopeColumns = None,
-    storage: StorageName = None,
+    scope_column: Annotated[list[str] | None, option("--scope-column")] = None,
+    storage: Annotated[Storage | None, option("--storage")] = None,
     source: Sources = None,
     concurrently: Annotated[bool, option("--concurrently")] = False,
     lock_timeout: LockTimeout = None,
@@ -148,7 +138,9 @@ def list_command(*, run: Listing) -> None:
 @command("verify", group)
 def verify_command(
     *,
-    table: OptionalTable = None,
+    table: Annotated[
+        str | None, argument("TABLE", "Table name as in SQL; by default, all tables with an index.")
+    ] = None,
     column: IndexedColumn = None,
     repair: Annotated[bool, option("--repair")] = False,
     texts: Annotated[bool, option("--texts")] = False,
@@ -222,7 +214,7 @@ def verify_command(
 def change_storage_command(
     *,
     table: TableName,
-    storage: NewStorage,
+    storage: Annotated[Storage, typer.Argument(help="Key tables, or B-trees on the table itself.")],
     column: IndexedColumn = None,
     lock_timeout: LockTimeout = None,
     run: Working,

@@ -28,11 +28,11 @@ from simsql.cli._options import (
     distance_option,
     number_option,
     option,
+    parse_recipe,
     parse_scope,
     path_option,
     share_option,
 )
-from simsql.cli._recipes import parse_recipe
 from simsql.cli._terminal import count_skips, print_skips, print_summary
 from simsql.documents import STDOUT, Layout, Outputs, format_rows, open_output
 from simsql.documents.output_formats import Column, Format, choose_format, format_of_file, print_rows
@@ -65,8 +65,6 @@ _FOUND = 3  # the exit code of --dry-run for documents that would be left out
 
 @dataclass(frozen=True)
 class _Unique:
-    """The options of --unique."""
-
     unique: Annotated[bool, option("--unique")] = False
     distance: Annotated[int | None, distance_option(f"{_ONLY_UNIQUE}, by default 12")] = None
     similarity: Annotated[

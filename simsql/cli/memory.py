@@ -34,8 +34,6 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True)
 class _Searching(Telling):
-    """The options of both commands."""
-
     source: Annotated[Path, path_option("--input")] = _STREAM
     output: Annotated[Path, path_option("--output")] = _STREAM
     blocks: Annotated[
@@ -44,7 +42,6 @@ class _Searching(Telling):
     distance: Annotated[int, distance_option("")] = 3
 
     def run(self, find: Callable[..., _Found]) -> _Found:
-        """Return what a function finds among the fingerprints in the file."""
         Outputs({"--output": self.output}).refuse(sys.stdin if self.source == _STREAM else self.source)
         with _progress("reading", self.console):
             fingerprints = _read(self.source)

@@ -87,7 +87,6 @@ def _print_plan(form: Format, made: Plan) -> None:
 
 
 def _describe(choice: Choice, made: Plan) -> Sequence[str]:
-    """Return the cells of a design in a table."""
     design, (shortest, longest) = choice.design, choice.prefix_bits
     return (
         str(choice.tables),
@@ -104,7 +103,6 @@ def _describe(choice: Choice, made: Plan) -> Sequence[str]:
 
 
 def _purposes(choice: Choice, made: Plan) -> list[str]:
-    """Return what a design is best for."""
     best = {"reading": made.reading, "writing": made.writing, "default": made.default}
     return [purpose for purpose, chosen in best.items() if chosen == choice]
 

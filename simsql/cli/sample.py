@@ -4,8 +4,16 @@ from pathlib import Path
 from typing import Annotated
 
 from simsql.cli._app import command
-from simsql.cli._options import FoldingRecipeName, Paths, Reading, Workers, number_option, option, path_option
-from simsql.cli._recipes import parse_recipe
+from simsql.cli._options import (
+    FoldingRecipeName,
+    Paths,
+    Reading,
+    Workers,
+    number_option,
+    option,
+    parse_recipe,
+    path_option,
+)
 from simsql.cli._terminal import Telling, print_skips
 from simsql.documents import STDOUT, Outputs
 from simsql.processes import usable_cores

@@ -28,12 +28,11 @@ from simsql.cli._options import (
     number_option,
     option,
     parse_fingerprint,
-    parse_max_document,
+    parse_recipe,
     parse_scope,
     share_option,
 )
-from simsql.cli._recipes import parse_recipe
-from simsql.documents import UnfitError, printable, read_document, read_single_text
+from simsql.documents import printable, read_single_text
 from simsql.documents.output_formats import Column, Format, print_json, print_rows
 from simsql.errors import SimsqlError, UsageError
 
@@ -50,8 +49,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Text:
-    """The options that name the text to search for."""
-
     text: Annotated[str | None, option("--text")] = None
     file: Annotated[str | None, option("--file")] = None
     encoding: Encoding = "utf-8"
@@ -59,12 +56,10 @@ class _Text:
 
     def read(self, run: Listing) -> str:
         """Return the text; an empty one if the options name none."""
-        limit, text = parse_max_document(self.max_document), self.text or ""
-        if self.file is not None:
-            stdin = sys.stdin.buffer
-            return read_single_text(self.file, encoding=self.encoding, max_document=limit, stdin=stdin)
-        if text == "-":
-            return _read_stdin(limit)
+        text, file = self.text or "", "-" if self.text == "-" else self.file
+        if file is not None:
+            options = {"encoding": self.encoding, "max_document": self.max_document}
+            return read_single_text(file, **options, stdin=sys.stdin.buffer)
         with suppress(OSError):  # longer than the name of a file can be
             if Path(text).is_file():
                 name = printable(text)
@@ -75,8 +70,6 @@ class _Text:
 
 @dataclass(frozen=True)
 class _Rows:
-    """The options of a search that prints rows."""
-
     table: IndexedTable
     text_column: Annotated[
         list[str] | None,
@@ -223,17 +216,8 @@ def _column_of_row(name: str, cells: Sequence[object], before: Sequence[Column])
     return Column(heading, "own number" if numbers else "long")
 
 
-def _read_stdin(limit: int) -> str:
-    try:
-        return read_document(sys.stdin.buffer, limit).decode("utf-8", "replace")
-    except UnfitError as unfit:
-        raise SimsqlError(f"the text on standard input is {unfit.reason}: {unfit.detail}") from None
-
-
 @dataclass(frozen=True)
 class _WholeTable:
-    """The options of a command that searches a whole table."""
-
     table: IndexedTable
     distance: SearchDistance = None
     column: IndexedColumn = None

@@ -72,7 +72,7 @@ def test_near(connection, database_url):
     found = run("near", "article", *options, "--max-document", "43", stdin=TEXT.encode()).done()
     assert [json.loads(line)["row"]["id"] for line in found.lines] == [1]
     found = run("near", "article", *options, "--max-document", "42", stdin=TEXT.encode())
-    found.failed(1, "the text on standard input is too long: longer than 42 bytes (--max-document)")
+    found.failed(1, "stdin: too long: longer than 42 bytes (--max-document)")
 
 
 @pytest.mark.parametrize("size", ["0", "-1", "many", "", "1e9", "0.1", "5 parsecs", "4096PB", "9" * 400])

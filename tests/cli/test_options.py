@@ -92,7 +92,7 @@ def test_without_a_command_there_is_help():
             "--dry-run: this command only decides, it removes nothing from what it reads",
         ),
         (["install", "--dry-run"], "no such option: --dry-run; see simsql install --help"),
-        (["dedup", ".", "--max-document", "x"], "invalid value for --max-document: 'x' is not a size"),
+        (["dedup", ".", "--max-document", "x"], "invalid value for '--max-document': 'x' is not a size"),
     ],
 )
 def test_errors_in_arguments_are_one_line(arguments, said):

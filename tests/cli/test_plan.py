@@ -9,7 +9,7 @@ from program import run
 from skew import mean_candidates, skewed
 
 from simsql import Design, plan
-from simsql.cli._options import parse_size
+from simsql.cli._options import read_size
 
 TABLE = ["--format", "table"]
 HEADINGS = [
@@ -79,11 +79,10 @@ def test_where_a_scan_is_faster_there_are_no_probes():
         ("1173MB", 1173 << 20),
         ("1.2gb", int(1.2 * 1024**3)),
         ("1,174,000kB", 1_174_000 << 10),
-        ("0", 0),
     ],
 )
 def test_sizes(size, found):
-    assert parse_size(size, "--max-document") == found
+    assert read_size(size) == found
 
 
 @pytest.mark.parametrize(
