@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,6 @@ from alembic.autogenerate import comparators, renderers
 from alembic.autogenerate.api import AutogenContext
 from alembic.operations import Operations
 from alembic.operations.ops import CreateTableOp, DropTableOp, UpgradeOps
-from alembic.script import Script
 from sqlalchemy import BigInteger, Column, Connection, Index, MetaData, Table, text
 
 from simsql.alembic.operations import (
@@ -23,6 +22,7 @@ from simsql.alembic.operations import (
     ClearFingerprintsOp,
     ColumnOp,
     CreateSimhashIndexOp,
+    DropSimhashIndexOp,
     InstallSimsqlOp,
     SimsqlOp,
 )
@@ -67,34 +67,6 @@ class TableKey(NamedTuple):
     name: str
 
 
-class Change(NamedTuple):
-    """The changes to the index on one column: drop it, create it, or both, and clear the column in between.
-
-    Or change its storage, its sources, or both, and nothing else.
-    """
-
-    dropped: CreateSimhashIndexOp | None
-    created: CreateSimhashIndexOp | None
-    cleared: ClearFingerprintsOp | None = None
-    altered: Sequence[ColumnOp] = ()
-
-    def log(self) -> None:
-        """Log the change, as Alembic logs the changes that it detects."""
-        kind = "changed" if self.dropped and self.created else "added" if self.created else "removed"
-        for change in self.altered:
-            name = ".".join(filter(None, (change.schema, change.table_name, change.column_name)))
-            what = ", ".join(change.options())
-            log.info("Detected changed %s of the simhash index on %r", what, name)
-        if index := self.created or self.dropped:
-            name = ".".join(filter(None, (index.schema, index.table_name, index.column_name)))
-            log.info("Detected %s simhash index on %r", kind, name)
-        if self.dropped and self.created:
-            old, new = self.dropped.spec.recipe, self.created.spec.recipe
-            if not same_recipe(old, new):
-                message = "Detected changed recipe of fingerprints: %s in the database, %s in the models"
-                log.info(message, old or "none", new)
-
-
 class Stored(NamedTuple):
     """An index of the database: the operation that would create it, and what clears its stale fingerprints."""
 
@@ -110,10 +82,7 @@ Indexes = dict[TableKey, dict[str, Stored]]
 
 
 def leave_out(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: set[str | None]) -> None:  # noqa: ARG001
-    """Exclude simsql's schema, the B-trees of simhash indexes, and partitions and simsql's tables without a model.
-
-    Alembic would drop them, the tables with their rows.
-    """
+    """Exclude what Alembic would drop: simsql's schema, its B-trees, and partitions and tables without a model."""
     schemas.discard(SCHEMA)
     connection = context.connection
     if connection is None or context.dialect.name != "postgresql":
@@ -151,12 +120,12 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
     installed = connection.execute(text("SELECT to_regclass('simsql.indexes') IS NOT NULL")).scalar_one()
     existing = _read_indexes(context, connection, schemas) if installed else {}
     changes = [*_changes_of_models(context, upgrade_ops, existing), *_dropped_with_tables(upgrade_ops, existing)]
-    drops = [change.dropped.reverse() for change in changes if change.dropped]
-    # Searches with the new recipe would miss old fingerprints, or find the wrong ones.
-    creates = [op for change in changes if change.created for op in (change.cleared, change.created) if op]
-    alters = [op for change in changes for op in change.altered]
-    for change in changes:
-        change.log()
+    for op in changes:
+        name = ".".join(filter(None, (op.schema, op.table_name, op.column_name)))
+        log.info("Detected %s on %r", op.kind.replace("_", " "), name)
+    drops = [op for op in changes if isinstance(op, DropSimhashIndexOp)]
+    creates = [op for op in changes if isinstance(op, ClearFingerprintsOp | CreateSimhashIndexOp)]
+    alters = [op for op in changes if op not in drops and op not in creates]
     missing = bool(creates or alters) and not (_is_current(connection) and _history_installs(context))
     install = [InstallSimsqlOp()] if missing else []
     upgrade_ops.ops[:] = [*install, *drops, *upgrade_ops.ops, *alters, *creates]
@@ -171,11 +140,8 @@ def _history_installs(context: AutogenContext) -> bool:
     if script is None:
         return True
     below = [script.iterate_revisions(head, "base") for head in script.get_heads()]
-    return bool(below) and all(any("install_simsql" in _source(each) for each in head) for head in below)
-
-
-def _source(revision: Script) -> str:
-    return Path(revision.path).read_text(encoding="utf-8")
+    sources = ((Path(each.path).read_text(encoding="utf-8") for each in head) for head in below)
+    return bool(below) and all(any("install_simsql" in source for source in head) for head in sources)
 
 
 def _is_current(connection: Connection) -> bool:
@@ -229,7 +195,7 @@ def _key(context: AutogenContext, schema: str | None, name: str) -> TableKey:
     return TableKey(None if schema == context.dialect.default_schema_name else schema, name)
 
 
-def _changes_of_models(context: AutogenContext, upgrade_ops: UpgradeOps, existing: Indexes) -> Iterator[Change]:
+def _changes_of_models(context: AutogenContext, upgrade_ops: UpgradeOps, existing: Indexes) -> Iterator[ColumnOp]:
     new = {_key(context, op.schema, op.table_name) for op in upgrade_ops.ops if isinstance(op, CreateTableOp)}
     for table in context.sorted_tables:
         key = _key(context, table.schema, table.name)
@@ -243,26 +209,24 @@ def _changes_of_models(context: AutogenContext, upgrade_ops: UpgradeOps, existin
             index = wanted.get(column)
             old = _with_sources(stored[column], index) if column in stored else None
             created = _creation(index, old) if index else None
-            if not old or not index or _differs(index, old.spec):
-                change = Change(old, created, _clearing(index, old.spec) if index and old else None)
-            else:
-                altered = [*_storing(old, index), *_sourcing(stored[column], old, index)]
-                if not altered:
-                    continue
-                change = Change(None, None, altered=altered)
-            if _compares(context, column, created, old, table, reflected):
-                yield change
+            changes: list[ColumnOp | None] = [old.reverse() if old else None, created]
+            if old and index:
+                # Searches with the new recipe would miss old fingerprints, or find the wrong ones.
+                changes.insert(1, _clearing(index, old.spec))
+                if not _differs(index, old.spec):
+                    changes = [*_storing(old, index), *_sourcing(stored[column], old, index)]
+            if changes and _compares(context, column, created, old, table, reflected):
+                yield from filter(None, changes)
 
 
-def _dropped_with_tables(upgrade_ops: UpgradeOps, existing: Indexes) -> Iterator[Change]:
+def _dropped_with_tables(upgrade_ops: UpgradeOps, existing: Indexes) -> Iterator[ColumnOp]:
     for op in upgrade_ops.ops:
         if isinstance(op, DropTableOp):
             for index in existing.get(TableKey(op.schema, op.table_name), {}).values():
-                yield Change(index.op, None)
+                yield index.op.reverse()
 
 
 def _reflect(context: AutogenContext, key: TableKey) -> Table | None:
-    """Return the table as it is in the database, or None."""
     if not context.inspector.has_table(key.name, schema=key.schema):
         return None
     table = Table(key.name, MetaData(), schema=key.schema)
@@ -299,10 +263,7 @@ def _with_sources(stored: Stored, index: DeclaredIndex | None) -> CreateSimhashI
 
 
 def _differs(index: DeclaredIndex, old: IndexSpec) -> bool:
-    """Return whether an index differs from the model, apart from the storage.
-
-    If the model names no design, any matches.
-    """
+    """Return whether an index differs from the model, apart from the storage, or a design that the model names."""
     spec = index.spec
     wanted = replace(
         spec, recipe=old.recipe, design=spec.design or old.design, storage=old.storage, sources=old.sources

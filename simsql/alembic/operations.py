@@ -51,7 +51,6 @@ class SimsqlOp(MigrateOperation):
         return f"{context.opts['alembic_module_prefix'] or ''}{self.name}({', '.join(self._arguments())})"
 
     def _arguments(self) -> list[str]:
-        """Return the arguments as a migration has them."""
         return []
 
     def to_diff_tuple(self) -> tuple[Any, ...]:
@@ -127,7 +126,6 @@ class ColumnOp(SimsqlOp):
     schema: str | None = None
 
     def _statement(self) -> SimhashIndexDDL:
-        """Return the statement that runs on the table."""
         raise NotImplementedError
 
     def options(self) -> dict[str, object]:
@@ -199,12 +197,9 @@ class CreateSimhashIndexOp(ColumnOp):
     ) -> None:
         """Create a simhash index on a bigint column, in the migration's transaction; writers of the table wait.
 
-        `distance` (0 to 64) is the default of searches. `blocks`, `lead` and `inner_blocks` are the design, as in
-        simsql.Design; without blocks, it is chosen by the number of rows. `recipe` is the id of the recipe of the
-        fingerprints; None if it is unknown. `scope` names the columns that searches are confined to. `storage` is
-        "tables" or "expression"; by default, "expression" for partitioned tables and "tables" for others.
-        `sources` names the column of the texts, or several with their weights: a fingerprint whose text alone
-        changes is then cleared. With `is_default`, searches that name no column use this index.
+        The arguments are those of `simsql.database.create_index`, but `blocks`, `lead` and `inner_blocks` are the
+        design, as in simsql.Design, and `recipe` is an id, or None if the recipe is unknown. With `is_default`,
+        searches that name no column use this index.
 
         With `concurrently`, others read and write the table meanwhile. The operation opens an autocommit block:
         the earlier operations of the migration are committed, and the build commits as it works. So make it the
