@@ -4,7 +4,6 @@ Both are unsigned in Python and bigint in PostgreSQL, and follow the texts of th
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, ColumnElement, Dialect, Double, Integer, Select, event, func, literal
@@ -58,7 +57,13 @@ class Bits64(TypeDecorator[int]):
 
     def literal_processor(self, dialect: Dialect) -> Callable[[int], str]:  # noqa: ARG002
         """Return a function that renders a number in the text of a statement."""
-        return partial(_as_literal, called=self.called)
+
+        def render(value: int | None) -> str:
+            bigint = to_bigint(value, self.called)
+            # PostgreSQL reads -9223372036854775808 as a minus and a number that is too large for a bigint.
+            return "NULL" if bigint is None else f"CAST('{bigint}' AS BIGINT)"
+
+        return render
 
     def compare_values(self, x: Any, y: Any) -> bool:
         """Return whether two values of an attribute are the same bits, regardless of their types."""
@@ -70,12 +75,6 @@ def _as_bits(value: Any) -> Any:
         return to_bigint(value)
     except (TypeError, ValueError):  # an SQL expression, or a symbol of SQLAlchemy
         return value
-
-
-def _as_literal(value: int | None, called: str) -> str:
-    bigint = to_bigint(value, called)
-    # PostgreSQL reads -9223372036854775808 as a minus and a number that is too large for a bigint.
-    return "NULL" if bigint is None else f"CAST('{bigint}' AS BIGINT)"
 
 
 class _Comparator(TypeDecorator.Comparator[int]):
@@ -171,7 +170,6 @@ def add_estimate(
 
 
 def _sketch_beside(searched: ColumnElement[Any], sources: Sources) -> ColumnElement[Any] | None:
-    """Return the sketch of the rows of a fingerprint, if their table has one of its single source."""
     column, _ = find_other(sources, root_column(searched).table.columns)
     return None if column is None else beside(searched, column)
 

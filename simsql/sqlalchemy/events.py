@@ -19,7 +19,7 @@ from simsql.arrays.checks import is_missing
 from simsql.database.bigint import to_bigint
 from simsql.database.sources import Sources, compute_many
 from simsql.sqlalchemy.recipes import refuse_other_recipe
-from simsql.sqlalchemy.sources import compute_row, find_other, name_sources
+from simsql.sqlalchemy.sources import compute_row, find_other, source_keys
 
 
 @functools.cache
@@ -73,7 +73,7 @@ class _Follower:
                     f" another column of table {self.column.table.fullname}: give the attribute another name"
                 )
             event.listen(getattr(class_, name), "set", self.on_text, raw=True)
-        name_sources(self.column, {name: mapper.columns[name].key for name in self.sources.names})
+        source_keys[self.column] = {name: mapper.columns[name].key for name in self.sources.names}
         event.listen(mapper, "before_insert", self.before_insert)
         event.listen(mapper, "after_insert", self.after_insert)
         event.listen(mapper, "before_update", self.before_update)
@@ -109,16 +109,16 @@ class _Follower:
         if self._single_text(target) is not None and _ahead(self.key) not in state.info:
             self._compute_ahead(mapper, state)
         # Also if it stays None: an insert of a key that was deleted in the same flush becomes an update.
-        self._set(state, self._value(mapper, state))
+        self._set(state, self._value(state))
 
-    def after_insert(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:  # noqa: ARG002
+    def after_insert(self, _: Mapper[Any], __: Connection, target: object) -> None:
         inspect(target).info.pop(_ahead(self.key), None)
 
-    def before_update(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:
+    def before_update(self, _: Mapper[Any], connection: Connection, target: object) -> None:
         state: InstanceState[Any] = inspect(target)
         if self._sources_changed(state) and not is_assigned(state, self.key):
             refuse_other_recipe(connection, self.column, self.sources)
-            self._set(state, self._value(mapper, state))
+            self._set(state, self._value(state))
 
     def after_update(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:
         """Write the fingerprint again if a trigger of simsql.clear_on_change may have removed it.
@@ -143,7 +143,10 @@ class _Follower:
         return any(_history(state, name).has_changes() for name in self.sources.names)
 
     def _compute_ahead(self, mapper: Mapper[Any], state: InstanceState[Any]) -> None:
-        """Compute the values of all new objects of a session; one by one takes ten times as long."""
+        """Compute the values of all new objects of a session, and those of a sketch or fingerprint beside them.
+
+        One by one takes ten times as long.
+        """
         waiting = []
         for other in map(inspect, state.session.new if state.session else ()):
             if (
@@ -153,34 +156,24 @@ class _Follower:
                 and self._single_text(other.object) is not None
             ):
                 waiting.append(other)
-        self._compute_all(mapper, waiting)
+        column, of_column = find_other(self.sources, mapper.columns)
+        other_key = None if column is None else mapper.get_property_by_column(column).key
+        texts = [self._texts(each.object) for each in waiting]
+        values = compute_many((text for (text,) in texts), self.sources, of_column)
+        for each, of_texts, (own, others) in zip(waiting, texts, values, strict=True):
+            each.info[_ahead(self.key)] = of_texts, own
+            if other_key is not None:
+                each.info[_ahead(other_key)] = of_texts, others
 
-    def _value(self, mapper: Mapper[Any], state: InstanceState[Any]) -> int | None:
+    def _value(self, state: InstanceState[Any]) -> int | None:
         """Return the value for the texts of an object. What was computed ahead may be that of other texts."""
         texts = self._texts(state.object)
         of_texts, value = state.info.get(_ahead(self.key), ((), None))
         if of_texts != texts:
-            if self._single_text(state.object) is None:
-                return compute_row(
-                    self.sources,
-                    dict(zip(self.sources.names, texts, strict=True)),
-                    f"{type(state.object).__name__}.{self.key}",
-                )
-            self._compute_all(mapper, [state])
-            _, value = state.info[_ahead(self.key)]
+            named = dict(zip(self.sources.names, texts, strict=True))
+            return compute_row(self.sources, named, f"{type(state.object).__name__}.{self.key}")
         found: int | None = value
         return found
-
-    def _compute_all(self, mapper: Mapper[Any], states: list[InstanceState[Any]]) -> None:
-        """Keep the value of each object in its info, and that of a column of the other kind with this source."""
-        column, of_column = find_other(self.sources, mapper.columns)
-        other = None if column is None else mapper.get_property_by_column(column).key
-        texts = [self._texts(state.object) for state in states]
-        values = compute_many((text for (text,) in texts), self.sources, of_column)
-        for state, of_texts, (own, others) in zip(states, texts, values, strict=True):
-            state.info[_ahead(self.key)] = of_texts, own
-            if other is not None:
-                state.info[_ahead(other)] = of_texts, others
 
     def _texts(self, target: object) -> tuple[Any, ...]:
         return tuple(getattr(target, name) for name in self.sources.names)

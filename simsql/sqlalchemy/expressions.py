@@ -92,10 +92,7 @@ def _render_table_name(element: TableName, compiler: SQLCompiler, **_: Any) -> s
 
 
 def root_column(expression: ColumnElement[Any]) -> Column[Any]:
-    """Return the table column of an expression, found directly or through aliases and subqueries.
-
-    Raises ArgumentError unless there is exactly one.
-    """
+    """Return the one table column of an expression, found directly or through aliases and subqueries."""
     roots = root_columns(expression)
     if len(roots) != 1:
         raise ArgumentError(
@@ -168,10 +165,7 @@ def search(
 def correlated(
     searched: ColumnElement[Any], arguments: Sequence[ColumnElement[Any]], scope: Scope | None
 ) -> list[ColumnElement[Any]]:
-    """Return the arguments and scope values of a search that depend on rows of a table.
-
-    Raises ArgumentError if a scope value is a column of the searched rows.
-    """
+    """Return the arguments and scope values of a search that depend on rows of another table."""
     values = {name: type_coerce(value, NullType()) for name, value in (scope or {}).items()}
     for name, value in values.items():
         if not set(value._from_objects).isdisjoint(searched._from_objects):
@@ -186,10 +180,7 @@ _OF_ENTITY = {"parententity", "parentmapper", "entity_namespace"}
 
 
 def beside(expression: ColumnElement[Any], of_table: Column[Any]) -> ColumnElement[Any]:
-    """Return another column of the rows of a fingerprint `expression`, also of an alias or a subquery.
-
-    Raises ArgumentError if the subquery lacks the column.
-    """
+    """Return another column of the rows of a fingerprint `expression`, also of an alias or a subquery."""
     around: FromClause = getattr(expression, "table", of_table.table)
     found = around.corresponding_column(of_table)
     if found is None:

@@ -147,10 +147,7 @@ class Fingerprint(Bits64):
 
 
 def as_expression(searched: ColumnElement[Any], query: Query) -> ColumnElement[int]:
-    """Return the fingerprint of a query as an expression; a text gets the one that it has in the searched column.
-
-    Raises ArgumentError or UsageError for a fingerprint or a text that cannot be searched for there.
-    """
+    """Return the fingerprint of a query as an expression; a text gets the one it has in the searched column."""
     if query.text is None:
         fingerprint = as_fingerprint(query.fingerprint, Fingerprint())
         _check_comparable(searched, fingerprint)
@@ -201,7 +198,6 @@ def _check_comparable(one: ColumnElement[Any], other: ColumnElement[Any]) -> Non
 
 
 def _known_recipe(expression: ColumnElement[Any]) -> str | None:
-    """Return the id of the recipe of an expression's type, or of the index on its column."""
     of_type = expression.type.known_recipe if isinstance(expression.type, Fingerprint) else None
     return of_type or _named_recipe(expression)
 

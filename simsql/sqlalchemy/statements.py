@@ -361,6 +361,5 @@ def _entity(attribute: QueryableAttribute[Any]) -> Any:
 
 
 def _primary_key(attribute: QueryableAttribute[Any]) -> list[Any]:
-    """Return the attributes of the entity's primary key, which order rows with equal fingerprints."""
     mapper = attribute.parent.mapper
     return [getattr(_entity(attribute), mapper.get_property_by_column(key).key) for key in mapper.primary_key]
