@@ -36,10 +36,18 @@ class Account:
         """Return the account that this process runs as."""
         return cls(os.geteuid(), os.getegid())
 
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Return the account that owns a folder."""
+        return cls(folder.stat().st_uid, folder.stat().st_gid)
+
     @property
     def name(self) -> str:
         """The account's name, or its number if it has none."""
-        return user_name(self.uid)
+        try:
+            return pwd.getpwuid(self.uid).pw_name
+        except KeyError:
+            return str(self.uid)
 
     def _execute(self, command: Sequence[str | Path], output: int, keep_open: Sequence[int] = ()) -> int:
         """Run a program as this account and return its status.
@@ -100,23 +108,13 @@ class Account:
         return True
 
 
-def user_name(uid: int) -> str:
-    """Return a user's name, or the number if it has none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
 def check_has_name(account: Account) -> None:
     """Raise SimsqlError if an account has no name, as in many containers: initdb refuses to run without one."""
-    try:
-        pwd.getpwuid(account.uid)
-    except KeyError:
+    if account.name == str(account.uid):
         raise SimsqlError(
             f"user {account.uid} has no name, and PostgreSQL needs one to create a server: run simsql as a named"
             " user, add a line to /etc/passwd, or name a database with --database or SIMSQL_DATABASE"
-        ) from None
+        )
 
 
 def server_account(data_folder: Path) -> Account:
@@ -127,8 +125,8 @@ def server_account(data_folder: Path) -> Account:
     """
     if os.geteuid() != 0:
         return Account.current()
-    if data_folder.exists() and (owner := data_folder.stat()).st_uid != 0:
-        return Account(owner.st_uid, owner.st_gid)
+    if data_folder.exists() and (owner := Account.of(data_folder)).uid != 0:
+        return owner
     for name in _USERS:
         with contextlib.suppress(KeyError):
             entry = pwd.getpwnam(name)
@@ -183,10 +181,7 @@ def major_version(bin_folder: Path) -> int:
 
 
 def bundled_programs() -> dict[int, Path]:
-    """Return the bin folders of the wheel's PostgreSQL versions, by major version.
-
-    Raises SimsqlError if the wheel is not installed.
-    """
+    """Return the bin folders of the wheel's PostgreSQL versions, by major version."""
     try:
         spec = importlib.util.find_spec(_PACKAGE)
     except ImportError:

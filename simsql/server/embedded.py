@@ -34,7 +34,7 @@ if sys.platform == "win32":
 import fcntl
 
 from simsql.server import watcher
-from simsql.server.binaries import Account, bundled_programs, make_folder, server_account, user_name
+from simsql.server.binaries import Account, bundled_programs, make_folder, server_account
 from simsql.server.postgres_server import PostgresServer
 
 _DATA = "postgres"  # the data folder's name
@@ -188,7 +188,6 @@ os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after
 
 @contextlib.contextmanager
 def _changing(folder: Path) -> Iterator[None]:
-    """Let only one process at a time start or leave the server of a folder."""
     descriptor = watcher.open_lock(folder / "start.lock")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -199,10 +198,10 @@ def _changing(folder: Path) -> Iterator[None]:
 
 def _take_folder(folder: Path) -> None:
     make_folder(folder, server_account(folder / _DATA))
-    owner = folder.stat().st_uid
-    if owner != os.geteuid():
+    owner, user = Account.of(folder), Account.current()
+    if owner.uid != user.uid:
         raise SimsqlError(
-            f"the folder {folder} belongs to {user_name(owner)}, and you are {user_name(os.geteuid())}:"
+            f"the folder {folder} belongs to {owner.name}, and you are {user.name}:"
             " choose another folder, for example with SIMSQL_HOME"
         )
 

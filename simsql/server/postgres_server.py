@@ -55,10 +55,7 @@ class PostgresServer:
         return server_account(self.data_folder)
 
     def init(self) -> None:
-        """Create the data folder: UTF-8, sorted by code point, with the superuser `postgres`.
-
-        Raises SimsqlError if it exists, if initdb fails, or if the server's user has no name or cannot reach it.
-        """
+        """Create the data folder: UTF-8, sorted by code point, with the superuser `postgres`."""
         if self.data_folder.exists():
             raise SimsqlError(f"{self.data_folder} already exists")
         check_has_name(self._account)
@@ -85,10 +82,7 @@ class PostgresServer:
             os.close(lock)
 
     def start(self) -> None:
-        """Start the server unless it is running, and return when it answers.
-
-        Recover after a crash. Raises SimsqlError with the end of the server's log if it does not start.
-        """
+        """Start the server unless it is running, recover after a crash, and return when it answers."""
         deadline = time.monotonic() + _PATIENCE
         launched = False
         while not self.is_running():
@@ -106,10 +100,7 @@ class PostgresServer:
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """Stop the server, close its connections, and return when its last process is gone.
-
-        Do nothing if it is not running. Raises SimsqlError if it cannot be stopped.
-        """
+        """Stop the server if it is running, and return when its last process is gone."""
         try:
             stop_server(self.data_folder)
         except TimeoutError as error:
