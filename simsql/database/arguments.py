@@ -16,7 +16,7 @@ _TYPES: dict[str, TypeEngine[Any]] = {
 }
 
 
-def as_arguments(column: str, options: Mapping[str, object]) -> list[ColumnElement[object]]:
+def as_arguments(column: str | None, options: Mapping[str, object]) -> list[ColumnElement[object]]:
     """Return a column and options by name; those that are None are null."""
     named = [literal_column(name).op("=>")(_expression(name, value)) for name, value in options.items()]
     return [literal(column, Text()), *named]

@@ -119,7 +119,6 @@ _WRITE = (
 def _find_parts(
     connection: Connection, target: Target, text_columns: list[str], *, all_rows: bool, decoded: bool
 ) -> dict[str, sql.Composable]:
-    """Return the parts of the statements."""
     raw = raw_connection(connection)
 
     def literally(part: str) -> sql.SQL:
@@ -151,11 +150,7 @@ def _find_parts(
 
 
 class Backfill:
-    """A backfill of columns from columns with weights: see `SearchIndex.backfill`. `run` it once.
-
-    Created in a transaction. Raises psycopg.Error with PostgreSQL's message, and UsageError for the wrong recipe
-    or sources, and for sketches of several columns.
-    """
+    """A backfill of columns from columns with weights, created in a transaction. `run` it once."""
 
     def __init__(
         self,
@@ -234,9 +229,9 @@ class Backfill:
             if differing <= named:
                 key = ", ".join(json.loads(row.key))
                 findings += [
-                    Finding(target.table, target.column, f"{_problem(before)} {name}", key, None, True, None)
+                    Finding(target.table, target.column, f"{problem} {name}", key, None, True, None)
                     for name, value, before in zip(_VALUES, made, row.values, strict=False)
-                    if value != before
+                    if value != before and (problem := "missing" if before is None else "stale")
                 ]
         findings += [
             Finding(target.table, target.column, NOT_UTF8, key, None, True, None)
@@ -245,11 +240,8 @@ class Backfill:
         return Compared(self._done, differing, findings)
 
     def _find_new(self, since: str) -> list[str] | None:
-        """Return the keys of the rows that are new since then; None if there are many, or on Citus.
-
-        A shard has transaction numbers of its own.
-        """
-        if not self._parts["only_free"].as_string(None):
+        """Return the keys of the rows that are new since then; None if there are many, or on Citus."""
+        if not self._parts["only_free"].as_string(None):  # a shard has transaction numbers of its own
             return None
         with self._connection.begin():
             raw = raw_connection(self._connection)
@@ -345,11 +337,6 @@ class Backfill:
             self._report(min(self._done / max(self._total, 1), 1.0))
 
     def _execute(self, statement: str, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Run a statement in its own transaction."""
         composed = sql.SQL(statement).format(**self._parts)
         with self._connection.begin():
             return raw_connection(self._connection).execute(composed, parameters).fetchall()
-
-
-def _problem(stored: int | None) -> str:
-    return "missing" if stored is None else "stale"

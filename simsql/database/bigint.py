@@ -70,10 +70,7 @@ def to_bigints(fingerprints: "np.ma.MaskedArray[tuple[int], np.dtype[np.uint64]]
 
 
 def encode_scope(scope: Scope | None) -> str | None:
-    """Return a scope as JSON, or None for None.
-
-    Raises TypeError for a value that JSON cannot represent and that has no text form for PostgreSQL.
-    """
+    """Return a scope as JSON, or None for None. Raises TypeError for a value without a text form."""
     return None if scope is None else json.dumps(dict(scope), default=_as_text, allow_nan=False)
 
 

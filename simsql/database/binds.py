@@ -14,10 +14,7 @@ READ_COMMITTED = {"isolation_level": "READ COMMITTED"}
 
 @contextmanager
 def begin(engine_or_connection: Engine | Connection, **options: Any) -> Iterator[Connection]:
-    """Yield the connection, in whatever transaction it is, or one of the engine in a transaction of its own.
-
-    The connection of an engine has these execution options.
-    """
+    """Yield the connection, in whatever transaction it is, or one of the engine with these options in its own."""
     bind = check_bind(engine_or_connection)
     if isinstance(bind, Connection):
         yield bind

@@ -142,10 +142,7 @@ def is_wrong_name(error: PostgresqlError) -> bool:
 
 
 def one_line(error: PostgresqlError, install: str = "simsql install") -> str:
-    """Return the message of a PostgreSQL or psycopg error, with its hint, in one line.
-
-    `install` is the command that installs simsql in this database.
-    """
+    """Return the message and the hint of an error of PostgreSQL in one line; `install` installs simsql there."""
     original = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(original, psycopg.Error) and original.sqlstate is None:
         # A cursor that is closed as PostgreSQL ends the session only says that the connection is lost.

@@ -151,7 +151,6 @@ def _other_text(
 
 
 def _read_row(connection: Connection, target: Any, key: str) -> tuple[dict[str, Any], bool] | None:
-    """Return the columns of a row, and whether it is in the scope of the search."""
     parts = {name: sql.SQL((getattr(target, name) or "").replace("%", "%%")) for name in target._fields[2:8]}
     raw, document = raw_connection(connection), "pg_catalog.to_jsonb(r)"
     parts["document"] = sql.SQL(as_bytes(f"CAST({document} AS pg_catalog.text)") if has_bytes(raw) else document)

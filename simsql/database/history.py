@@ -5,8 +5,8 @@ Alembic shows the revisions, and creates new ones, but does not run them: in a p
 """
 
 import re
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 
 from sqlalchemy import Connection, text
@@ -16,16 +16,25 @@ from simsql.errors import SimsqlError, UsageError
 _QUOTE = "$simsql_script$"
 
 
+def find_folder(name: str) -> Path:
+    """Return the folder `sql` or `migrations`, in the installed package or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / name, package.parent / name):
+        if folder.is_dir():
+            return folder
+    raise SimsqlError(f"{package / name} is missing: the installation of simsql is broken, install it again")
+
+
 @dataclass(frozen=True)
 class History:
-    """A folder of linear revisions, and the folder of SQL files with the current schema.
+    """A folder of linear revisions, and the folder of SQL files with the current schema: by default, simsql's own.
 
     The files of `sql/` create a new schema. An upgrade runs the SQL file of each later revision, which changes
     tables and types; then the files of `sql/` again, which replace functions; and then updates existing indexes.
     """
 
-    migrations: Path
-    sql: Path
+    migrations: Path = field(default_factory=partial(find_folder, "migrations"))
+    sql: Path = field(default_factory=partial(find_folder, "sql"))
 
     @cached_property
     def revisions(self) -> tuple[str, ...]:
@@ -76,10 +85,7 @@ class History:
             connection.exec_driver_sql(_as_statement(script), execution_options={"no_parameters": True})
 
     def script(self, start: str | None = None) -> str:
-        """Return the SQL from a revision (by default, an empty database) to the newest, as one statement.
-
-        It is atomic by itself, and runs in a transaction, too. Raises UsageError if the revision does not exist.
-        """
+        """Return the SQL from a revision, by default an empty database, to the newest, as one statement."""
         if start is not None and start not in self.revisions:
             raise UsageError(f"there is no revision {start}: choose one of {', '.join(self.revisions)}")
         scripts = self._scripts(start)
@@ -116,22 +122,7 @@ class History:
         return [*files, insert if start is None else update]
 
 
-def own_history() -> History:
-    """Return the history of the schema that this version of simsql installs."""
-    return History(find_folder("migrations"), find_folder("sql"))
-
-
-def find_folder(name: str) -> Path:
-    """Return the folder `sql` or `migrations`, in the installed package or beside it in a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / name, package.parent / name):
-        if folder.is_dir():
-            return folder
-    raise SimsqlError(f"{package / name} is missing: the installation of simsql is broken, install it again")
-
-
 def _as_statement(script: str) -> str:
-    """Return a script of several statements as one."""
     if _QUOTE in script:
         raise ValueError(f"the script must not contain {_QUOTE}")
     return f"DO $simsql_run$ BEGIN EXECUTE {_QUOTE}\n{script}{_QUOTE}; END $simsql_run$"

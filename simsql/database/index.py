@@ -4,7 +4,6 @@ An index that is created concurrently is committed in parts: this needs an engin
 makes the same batches as `CALL simsql.build`.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,20 +25,17 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB, REGCLASS
+from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.exc import OperationalError
 
+from simsql.database.arguments import as_arguments
 from simsql.database.binds import READ_COMMITTED, begin, check_engine
-from simsql.database.index_spec import IndexSpec, Storage
+from simsql.database.index_spec import OPTIONS, IndexSpec, Storage
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.hamming import Design
 
 Report = Callable[[float], None]
 """Receives the completed share of the work, between 0 and 1."""
-
-# Arguments of the functions behind `CALL simsql.build`, which have no defaults.
-_OPTIONS = ("distance", "blocks", "lead", "inner_blocks", "recipe", "scope", "storage", "sources")
-_BUILDS: ColumnElement[str] = literal_column("caller => 'build'")
 
 
 def create_index(
@@ -105,9 +101,8 @@ def alter_index(
     missing privileges; and ValueError for a weight out of range.
     """
     given = IndexSpec(str(column), recipe=recipe, sources=sources)
-    said = None if sources is None else json.dumps(dict(given.sources))
-    arguments = literal(column, Text()), literal(given.recipe, Text()), cast(literal(said, Text()), JSONB)
-    _call(engine_or_connection, "alter_index", table, *arguments)
+    said = {"recipe": given.recipe, "sources": None if sources is None else dict(given.sources)}
+    _call(engine_or_connection, "alter_index", table, *as_arguments(column, said))
 
 
 def drop_index(engine_or_connection: Engine | Connection, table: str, column: str | None = None) -> None:
@@ -178,10 +173,7 @@ def change_storage(
 
 
 def _build_keys(engine: Engine, table: str, spec: IndexSpec, report: Report | None) -> int:
-    """Register an index, or resume its build, until it is ready; return its id.
-
-    With key tables, the B-tree on the scope columns and the column must exist.
-    """
+    """Register an index whose B-tree exists, or resume its build, until it is ready; return its id."""
     batch = text("SELECT ready, share FROM simsql._build_batch(CAST(:table AS regclass), :column)")
     while (registered := _register(engine, table, spec)) is None:
         time.sleep(0.1)
@@ -204,7 +196,7 @@ def _register(engine: Engine, table: str, spec: IndexSpec) -> tuple[int, str | N
         "SELECT CAST(CAST(:table AS regclass) AS text) AS name, EXISTS (SELECT FROM simsql.registry AS r"
         " WHERE r.table_id = CAST(:table AS regclass) AND r.column_name = :column AND NOT r.ready) AS has_begun"
     )
-    begin = select(func.simsql._begin_build(cast(table, REGCLASS), *spec.arguments(_OPTIONS)))
+    begin = select(func.simsql._begin_build(cast(table, REGCLASS), *spec.arguments(OPTIONS)))
     storage = text("SELECT r.storage FROM simsql.registry AS r WHERE r.id = :index")
     with engine.connect().execution_options(**READ_COMMITTED) as connection:
         with connection.begin():
@@ -281,8 +273,10 @@ def create_btree(engine: Engine, table: str, spec: IndexSpec) -> None:
     """
     columns = [*spec.scope, spec.column]
     storage = select(func.simsql._storage(cast(table, REGCLASS), cast(spec.storage, Text), "build"))
-    options = [name for name in _OPTIONS if name not in ("recipe", "sources")]
-    check = select(func.simsql._check_new(cast(table, REGCLASS), *spec.arguments(options), _BUILDS))
+    # The functions behind `CALL simsql.build` have no defaults.
+    options = [name for name in OPTIONS if name not in ("recipe", "sources")]
+    builds: ColumnElement[str] = literal_column("caller => 'build'")
+    check = select(func.simsql._check_new(cast(table, REGCLASS), *spec.arguments(options), builds))
     quoted = text("SELECT CAST(CAST(:table AS regclass) AS text), simsql._name_list(CAST(:columns AS text[]))")
     with engine.connect().execution_options(**READ_COMMITTED) as connection:
         with connection.begin():

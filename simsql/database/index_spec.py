@@ -12,7 +12,8 @@ from simsql.errors import UsageError
 from simsql.fingerprint import DEFAULT_RECIPE, KNOWN_RECIPES, Recipe, check_recipe, visible_text
 from simsql.hamming import Design
 
-_OPTIONS = ("distance", "blocks", "lead", "inner_blocks", "recipe", "scope", "storage", "sources")
+OPTIONS = ("distance", "blocks", "lead", "inner_blocks", "recipe", "scope", "storage", "sources")
+"""The arguments of the SQL functions that create an index, after the table and the column."""
 
 Storage = Literal["tables", "expression"]
 
@@ -89,7 +90,7 @@ class IndexSpec:
         layout = (design.blocks, design.lead, design.inner_blocks) if design else (None, None, None)
         texts = (self.recipe, list(self.scope) or None, self.storage, dict(self.sources) or None)
         values = (self.distance, *layout, *texts)
-        return {name: value for name, value in zip(_OPTIONS, values, strict=True) if value is not None}
+        return {name: value for name, value in zip(OPTIONS, values, strict=True) if value is not None}
 
     def arguments(self, names: Sequence[str] | None = None) -> list[Any]:
         """Return the arguments of an SQL function after the table: the column, then the options by name.
@@ -114,10 +115,7 @@ def _canonical(sources: str | Mapping[str, int] | Sequence[tuple[str, int]]) -> 
 
 
 def agreed_recipe(recipe_id: str | None, given: Recipe | None, indexed: str) -> Recipe:
-    """Return the recipe of this id or name, or the given one if it matches; None is unknown, and matches any.
-
-    `indexed` names the table and the column in the message of the UsageError.
-    """
+    """Return the recipe of this id or name, or the given one if it matches; None is unknown, and matches any."""
     recipe_id, _ = split_recipe(recipe_id)
     if given is not None:
         check_recipe(given)
@@ -146,10 +144,7 @@ def split_recipe(recipe_id: str | None) -> tuple[str | None, str | None]:
 
 
 def agreed_extract(recipe_id: str | None, given: Extract | None, indexed: str) -> Extract | None:
-    """Return the function that the recipe of an index names: the given one, or one of simsql's own.
-
-    Raises UsageError if the given one is another, and if the process has none.
-    """
+    """Return the function that the recipe of an index names: the given one, or one of simsql's own."""
     _, name = split_recipe(recipe_id)
     if given is not None and (recipe_id is None or extract_name(given) == name):
         return given
@@ -196,11 +191,7 @@ def other_recipes(recipe_id: str, *, is_named: bool = True) -> str:
 
 def differs_for_sure(found: str | None, recipe_id: str) -> bool:
     """Return whether an index with this recipe certainly has another one. None can mean the given one."""
-    of_texts, function = split_recipe(recipe_id)
-    return found is not None and (
-        re.search(other_recipes(str(of_texts)), found, re.DOTALL) is not None
-        or (is_text_recipe(found) and split_recipe(found)[1] != function)
-    )
+    return (found in KNOWN_RECIPES or is_text_recipe(found)) and not same_recipe(found, recipe_id)
 
 
 def _full_id(recipe_id: str | None) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, text
 
 from simsql.database.binds import begin, check_engine
-from simsql.database.history import History, find_folder, own_history
+from simsql.database.history import History, find_folder
 from simsql.errors import SimsqlError
 
 # Several migrations can install simsql, and the reverse of each tries to remove it; the last one succeeds.
@@ -58,24 +58,20 @@ def install_schema(
     SimsqlError if the server or the role lacks what sql/requirements.sql lists, or a newer simsql installed the
     schema.
     """
+    history = History()
     with begin(engine_or_connection) as connection:
-        return install_within(connection, own_history(), report)
-
-
-def install_within(connection: Connection, history: History, report: Callable[[str], None] | None = None) -> bool:
-    """Install the schema of a history in the connection's transaction."""
-    if history.current(connection) == history.newest:
-        return _adopt(connection, history, report)
-    for problem, remedy in missing_requirements(connection)[:1]:
-        raise SimsqlError(f"{problem}: {remedy}")
-    # Held until the end of the transaction: of two installations at once the second finds nothing to do.
-    lock = "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('simsql.install', 0))"
-    connection.execute(text(f"SELECT {lock}"))
-    if history.current(connection) == history.newest:
-        return _adopt(connection, history, report)
-    history.upgrade(connection)
-    _adopt(connection, history, report)
-    return True
+        if history.current(connection) == history.newest:
+            return _adopt(connection, history, report)
+        for problem, remedy in missing_requirements(connection)[:1]:
+            raise SimsqlError(f"{problem}: {remedy}")
+        # Held until the end of the transaction: of two installations at once the second finds nothing to do.
+        lock = "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('simsql.install', 0))"
+        connection.execute(text(f"SELECT {lock}"))
+        if history.current(connection) == history.newest:
+            return _adopt(connection, history, report)
+        history.upgrade(connection)
+        _adopt(connection, history, report)
+        return True
 
 
 def _adopt(connection: Connection, history: History, report: Callable[[str], None] | None) -> bool:
@@ -100,7 +96,7 @@ def uninstall_schema(engine: Engine, *, drop_indexes: bool = False) -> bool:
     the schema.
     """
     with check_engine(engine, "uninstall_schema").begin() as connection:
-        if own_history().current(connection) is None:
+        if History().current(connection) is None:
             return False
         connection.execute(
             text("SELECT simsql.uninstall(drop_indexes => :drop_indexes)"), {"drop_indexes": drop_indexes}
@@ -113,7 +109,7 @@ def read_status(engine: Engine) -> Status:
 
     Changes nothing. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: no connection, missing privileges.
     """
-    history = own_history()
+    history = History()
     with begin(engine) as connection:
         # An upgrade locks the registry, and a monitor must not hang.
         connection.execute(text("SET LOCAL lock_timeout = '5s'"))
@@ -134,7 +130,7 @@ def schema_sql(start: str | None = None) -> str:
     It is one statement, so it is atomic, and a migration can run it in its transaction. It is empty if the
     revision is the newest. Raises UsageError if the revision does not exist.
     """
-    return own_history().script(start)
+    return History().script(start)
 
 
 def missing_requirements(connection: Connection) -> list[tuple[str, str]]:

@@ -104,10 +104,7 @@ class Target(NamedTuple):
         return [self.column] if self.sketch_column is None else [self.column, self.sketch_column]
 
     def recipe(self, given: Recipe | None = None) -> Recipe:
-        """Return the recipe of the index (see `agreed_recipe`) or, without an index, the given or default one.
-
-        Raises UsageError if the column of the sketches has those of another revision.
-        """
+        """Return the recipe of the index or, without an index, the given or default one, if the sketches agree."""
         recipe = given or DEFAULT_RECIPE
         if self.indexed:
             recipe = agreed_recipe(self.recipe_id, given, f"{self.table}({self.column})")
@@ -140,10 +137,7 @@ class Target(NamedTuple):
     def compute(
         self, items: Iterable[tuple[Item, str]], recipe: Recipe, workers: int | None
     ) -> Iterator[tuple[Item, tuple[int | None, ...]]]:
-        """Yield each item with the values of its text for the columns. Reads items ahead.
-
-        They are bigints, None for the fingerprint of a text without features and the sketch of one without words.
-        """
+        """Yield each item with the bigints for the columns, None without features. Reads items ahead."""
         if self.sketch_column is None:
             for batch, fingerprints in simhash_items(items, recipe, workers):
                 yield from zip(batch, zip(to_bigints(fingerprints), strict=True), strict=True)
@@ -198,7 +192,7 @@ def load_rows(
     if text_column is not None:
         if text_column not in columns:
             raise UsageError(f"text_column must be one of {', '.join(columns)}, not {text_column}")
-        target = find_loaded_columns(connection, table, column, sketch_column)
+        target = find_target(connection, table, column, sketch_column)
         target.weights({text_column: 1})
         position, extract = columns.index(text_column), target.extract()
         texts = ((row, text_of(row[position], extract)) for row in _check_lengths(rows, len(columns)))
@@ -208,7 +202,7 @@ def load_rows(
     elif sketch_column is not None:
         raise UsageError("sketch_column needs text_column, the texts to sketch: pass both, or omit sketch_column")
     elif fingerprints is not None:
-        target = find_loaded_columns(connection, table, column)
+        target = find_target(connection, table, column)
         if recipe is not None:
             target.recipe(recipe)
         rows = _append(rows, fingerprints)
@@ -219,14 +213,11 @@ def load_rows(
     return load_through(Copier(raw, find_table(raw, table), columns), connection, rows)
 
 
+@sqlalchemy_errors()
 def find_target(
     connection: Connection, table: str, column: str | None = None, sketch_column: str | None = None
 ) -> Target:
-    """Return the fingerprint column of a table, the given one or that of its only index, and the sketch column.
-
-    Raises UsageError if no column is given and the table has no index or several, and as `check_sketch_column`;
-    psycopg.Error if there is no such table.
-    """
+    """Return the column for fingerprints, the given one or that of the only index, and that for sketches."""
     found = raw_connection(connection).execute(
         "SELECT r.column_name, r.recipe, simsql._current_sources(r) FROM simsql.registry AS r"
         " WHERE r.table_id OPERATOR(pg_catalog.=) CAST(%s AS pg_catalog.regclass) ORDER BY r.id",
@@ -238,6 +229,9 @@ def find_target(
             which = f"several simhash indexes ({', '.join(indexes)})" if indexes else "no simhash index"
             raise UsageError(f"{table} has {which}: name the column for the fingerprints (column, --column)")
         (column,) = indexes
+    kind = find_column(connection, table, column).type
+    if kind != "bigint":
+        raise UsageError(f"column {column} of {table} is {kind}, not bigint: it cannot hold fingerprints")
     comment = None
     if sketch_column is not None:
         if sketch_column == column:
@@ -245,20 +239,6 @@ def find_target(
         comment = check_sketch_column(connection, table, sketch_column)
     recipe, sources = indexes.get(column, (None, None))
     return Target(table, column, column in indexes, recipe, sketch_column, sources, comment)
-
-
-@sqlalchemy_errors()
-def find_loaded_columns(
-    connection: Connection, table: str, column: str | None = None, sketch_column: str | None = None
-) -> Target:
-    """Return the result of `find_target`; raise UsageError if the fingerprint column exists and is not bigint."""
-    target = find_target(connection, table, column, sketch_column)
-    found = find_column(connection, table, target.column)
-    if found and found.type != "bigint":  # PostgreSQL names a column that is not there
-        raise UsageError(
-            f"column {target.column} of {table} is {found.type}, not bigint: it cannot hold fingerprints"
-        )
-    return target
 
 
 def _check_lengths(rows: Iterable[Row], length: int) -> Iterator[Row]:
@@ -269,7 +249,6 @@ def _check_lengths(rows: Iterable[Row], length: int) -> Iterator[Row]:
 
 
 def _append(rows: Iterable[Row], fingerprints: Fingerprints) -> Iterator[list[Any]]:
-    """Yield the rows, each followed by the bigint of its fingerprint."""
     values, present = fingerprint_column(fingerprints)
     masked = np.ma.MaskedArray(values, mask=np.ma.nomask if present is None else ~present)
     remaining = iter(rows)
@@ -287,36 +266,32 @@ def _append(rows: Iterable[Row], fingerprints: Fingerprints) -> Iterator[list[An
 
 def load_through(copier: Copier, connection: Connection, rows: Iterable[Row]) -> int:
     """Add rows through a copier, and their keys if this session may; return the number of added rows."""
-    # A savepoint in the caller's transaction, or a new transaction: a failed load leaves no rows and no disabled
-    # trigger.
-    with copier.raw.transaction():
-        return _load(copier, connection, rows)
-
-
-def _load(copier: Copier, connection: Connection, rows: Iterable[Row]) -> int:
     raw, table = copier.raw, copier.table
     indexes: list[_Keys] | None = None
     inserted = count = 0
-    for batch in gather(rows, _size, _BATCH_SIZE, _BATCH_ROWS):
-        if indexes is None:
-            is_full = len(batch) == _BATCH_ROWS or sum(map(_size, batch)) >= _BATCH_SIZE
-            # Now or never: after a COPY through the triggers the lock that this takes would be a stronger one than
-            # the transaction holds, and two loads that wait for one another's are in deadlock.
-            indexes = _begin_load(connection, table, copier.columns) if is_full else []
-            inserted = count_inserted(raw, table)
-        added = copier.add(batch)
+    # A savepoint in the caller's transaction, or a new transaction: a failed load leaves no rows and no disabled
+    # trigger.
+    with raw.transaction():
+        for batch in gather(rows, _size, _BATCH_SIZE, _BATCH_ROWS):
+            if indexes is None:
+                is_full = len(batch) == _BATCH_ROWS or sum(map(_size, batch)) >= _BATCH_SIZE
+                # Now or never: after a COPY through the triggers the lock that this takes would be a stronger one
+                # than the transaction holds, and two loads that wait for one another's are in deadlock.
+                indexes = _begin_load(connection, table, copier.columns) if is_full else []
+                inserted = count_inserted(raw, table)
+            added = copier.add(batch)
+            for index in indexes or ():
+                index.add(added)
+            count += len(added)
+        if indexes and count_inserted(raw, table) != inserted + count:
+            raise SimsqlError(
+                f"other rows were inserted into {table.name.as_string(raw)} during the load, while triggers were"
+                " off: the iterable of rows, and functions in defaults and checks, must not write to the table"
+            )
         for index in indexes or ():
-            index.add(added)
-        count += len(added)
-    if indexes and count_inserted(raw, table) != inserted + count:
-        raise SimsqlError(
-            f"other rows were inserted into {table.name.as_string(raw)} during the load, while triggers were off:"
-            " the iterable of rows, and functions in defaults and checks, must not write to the table"
-        )
-    for index in indexes or ():
-        index.copy()
-        raw.execute("SELECT simsql._set_firing(%s, %s, 'A')", [table.oid, f"simsql_{index.index_id}_insert"])
-        raw.execute("SELECT simsql._stamp(%s)", [index.index_id])
+            index.copy()
+            raw.execute("SELECT simsql._set_firing(%s, %s, 'A')", [table.oid, f"simsql_{index.index_id}_insert"])
+            raw.execute("SELECT simsql._stamp(%s)", [index.index_id])
     return count
 
 
@@ -343,8 +318,6 @@ def _size(row: Row) -> int:
 
 
 class _Keys:
-    """The keys of loaded rows for one index."""
-
     def __init__(self, connection: Connection, index_id: int, design: Design, position: int) -> None:
         self.index_id = index_id
         self._connection = connection

@@ -41,10 +41,7 @@ class PrimaryKeys:
         self._alone = columns == 1
 
     def find(self, fingerprints: Collection[int]) -> dict[int, list[Any]]:
-        """Return the keys, as JSON values, of the rows that have each of these fingerprints, in the same order.
-
-        The key of a row is a value, or a list if it has several columns.
-        """
+        """Return the keys, as JSON values or lists of them, of the rows that have each of these fingerprints."""
         found: dict[int, list[Any]] = {fingerprint: [] for fingerprint in fingerprints}
         bigints = [to_bigint(fingerprint) for fingerprint in found]
         with sqlalchemy_errors():

@@ -77,10 +77,7 @@ def refuse_other_recipe(
     revision: Revision,
     options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Raise UsageError if the column's simhash index in the database certainly has a recipe with another id.
-
-    Without a recipe, raise it if the column has other sketches. `options` are execution options of the query.
-    """
+    """Raise UsageError if the index certainly has another recipe or, without one, the column other sketches."""
     # An error needs the current answer: the table or the index may have changed since.
     if not is_agreed(connection.dialect, table.key, column, recipe, revision):
         read = _read_recipes(connection, table, options or {})

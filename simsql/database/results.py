@@ -4,7 +4,7 @@ Pairs and clusters are found in numpy: for many rows, several times faster than 
 large pieces, in the caller's snapshot and with the caller's privileges, and `simsql.hamming` searches them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -15,12 +15,7 @@ from sqlalchemy import Connection
 
 from simsql.arrays.positions import first_of_equals, gather
 from simsql.database.bigint import Scope
-from simsql.database.transfer import (
-    copy_columns,
-    fetch_fingerprints,
-    raw_connection,
-    sqlalchemy_errors,
-)
+from simsql.database.transfer import copy_columns, fetch_fingerprints, raw_connection, sqlalchemy_errors
 from simsql.errors import UsageError
 from simsql.hamming import find_clusters, find_matches, find_pairs
 
@@ -95,25 +90,23 @@ class Results(Generic[Row]):
         Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: the table exists, or the privilege to create it
         is missing. Then it is not created.
         """
-        with self._connect() as connection, sqlalchemy_errors():
-            return self._copy(connection, table)
-
-    def _copy(self, connection: Connection, table: str) -> int:
-        raw = raw_connection(connection)
-        parts, schema = raw.execute("SELECT pg_catalog.parse_ident(%s), current_schema()", [table]).fetchall()[0]
-        if len(parts) > 2:
-            raise UsageError(f"{table} is not a table name: use name or schema.name")
-        # In full: a temporary table would come before another one of its bare name.
-        name = sql.Identifier(*([schema] if schema and len(parts) == 1 else []), *parts)
         columns = sql.SQL(", ").join(
             sql.SQL("{} {} NOT NULL").format(
                 sql.Identifier(field), sql.SQL("integer" if field == "distance" else "bigint")
             )
             for field in self._row._fields
         )
-        with raw.transaction():
-            raw.execute(sql.SQL("CREATE TABLE {} ({})").format(name, columns))
-            return sum(copy_columns(connection, name, batch) for batch in _join_small(self._search(connection)))
+        with self._connect() as connection, sqlalchemy_errors():
+            raw, described = raw_connection(connection), "SELECT pg_catalog.parse_ident(%s), current_schema()"
+            parts, schema = raw.execute(described, [table]).fetchall()[0]
+            if len(parts) > 2:
+                raise UsageError(f"{table} is not a table name: use name or schema.name")
+            # In full: a temporary table would come before another one of its bare name.
+            name = sql.Identifier(*([schema] if schema and len(parts) == 1 else []), *parts)
+            batches = gather(self._search(connection), lambda batch: len(next(iter(batch.values()))), _COPY_ROWS)
+            with raw.transaction():
+                raw.execute(sql.SQL("CREATE TABLE {} ({})").format(name, columns))
+                return sum(copy_columns(connection, name, _join(batch)) for batch in batches)
 
 
 class SearchedRows(NamedTuple):
@@ -155,10 +148,8 @@ def find_matches_of_rows(rows: SearchedRows, *, queries: Fingerprints) -> Iterat
         yield {"query": found.queries, "fingerprint": found.fingerprints, "distance": found.distances}
 
 
-def _join_small(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Join small batches until they are large enough for a COPY."""
-    for some in gather(batches, lambda batch: len(next(iter(batch.values()))), _COPY_ROWS):
-        yield {name: np.concatenate([part[name] for part in some]) for name in some[0]}
+def _join(batches: Sequence[Batch]) -> Batch:
+    return {name: np.concatenate([part[name] for part in batches]) for name in batches[0]}
 
 
 def _members(fingerprints: Fingerprints, clusters: list[Fingerprints]) -> Batch:

@@ -156,7 +156,6 @@ class _SkippingCopier(OriginCopier):
         )
 
     def add(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Add the rows whose id is new; return them."""
         if self._staged is None:
             self.raw.execute(self._drop)  # that of an earlier load of this transaction
             self.raw.execute(self._create)

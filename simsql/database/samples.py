@@ -15,11 +15,7 @@ _SAMPLE = text(
 def sample_fingerprints(
     connection: Connection, table: str, column: str | None = None
 ) -> tuple[int, PrefixSample | None]:
-    """Return the number of fingerprints of a table, and a sample of them; None if two of them do not differ.
-
-    Reads the whole table, which needs no index if you name the column. Raises sqlalchemy.exc.DBAPIError with
-    PostgreSQL's message.
-    """
+    """Return the number of fingerprints of a table, and a sample of them; None if two of them do not differ."""
     rows, sampled = connection.execute(_SAMPLE, {"table": table, "column": column, "size": _SAMPLED}).one()
     fingerprints = np.array(sampled, dtype=np.int64).view(np.uint64)
     return rows, PrefixSample(fingerprints) if len(np.unique(fingerprints)) > 1 else None

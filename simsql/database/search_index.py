@@ -107,19 +107,6 @@ _CHECK = text(
 )
 
 
-def _parameters(
-    table: str, column: str | None, scope: Scope | None, distance: int | None, query: int | list[int] | None = None
-) -> dict[str, object]:
-    """Return the parameters of the statements above."""
-    return {
-        "in_table": table,
-        "query": query,
-        "within": distance,
-        "of_column": column,
-        "scope": encode_scope(scope),
-    }
-
-
 class Match(NamedTuple):
     """A fingerprint of a live row, in [0, 2**64), and its distance in bits from the query."""
 
@@ -208,7 +195,8 @@ class SearchIndex:
         """Return every fingerprint of a live row within the distance (0 to 64), once each, nearest first."""
         query = Query(fingerprint, distance, **options)
         with begin(self._bind) as connection:
-            rows = connection.execute(_NEAR, self._parameters(query, self._index_of_text(connection, query)))
+            _, parameters = self._prepare(connection, query)
+            rows = connection.execute(_NEAR, parameters)
             return [Match(from_bigint(match), bits) for match, bits in rows]
 
     def near_rows(
@@ -237,8 +225,7 @@ class SearchIndex:
         if query.similarity is None and (text_column or sketch_column):
             raise UsageError("text_column= and sketch_column= apply only to a similarity: pass similarity=")
         with begin(self._bind) as connection:
-            index = self._index_of_text(connection, query)
-            arguments = self._parameters(query, index)
+            index, arguments = self._prepare(connection, query)
             compared: TextColumns = {}
             if index is not None and query.similarity is not None:
                 compared = self._compared(connection, index, query.text, text_column, sketch_column)
@@ -268,7 +255,7 @@ class SearchIndex:
                 "a claim lasts until its transaction ends: pass the Connection of the insert, not an Engine"
             )
         query = Query(fingerprint, distance, **options)
-        parameters = self._parameters(query, self._index_of_text(self._bind, query, _RECIPE_FOR_CLAIM))
+        _, parameters = self._prepare(self._bind, query, _RECIPE_FOR_CLAIM)
         row = self._bind.execute(_CLAIM, parameters).one_or_none()
         return None if row is None else Match(from_bigint(row.fingerprint), row.distance)
 
@@ -427,10 +414,10 @@ class SearchIndex:
         called with the completed share of the rows.
 
         Raises UsageError for a connection, if the recipe or the source is not that of the index, or neither is
-        known, if no column is given and the table has no index or several, and for a column that cannot hold
-        sketches; ValueError if a batch has no rows, there is no source or a weight is out of range;
-        sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, no primary key, missing
-        privileges.
+        known, if no column is given and the table has no index or several, and for a column that is not there or
+        cannot hold fingerprints or sketches; ValueError if a batch has no rows, there is no source or a weight is
+        out of range; sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or text column, no primary
+        key, missing privileges.
         """
         sketched = sketch_column, sketch_source
         given = {"all_rows": all_rows, "batch_rows": batch_rows, "report": report}
@@ -524,25 +511,27 @@ class SearchIndex:
                 backfill = Backfill(connection, target, weights, sketch_source, self._recipe, **options)
             yield backfill
 
-    def _index_of_text(
+    def _prepare(
         self, connection: Connection, query: Query, read_index: TextClause = _RECIPE
-    ) -> "_Described | None":
-        """Return the index if a text is searched for; a fingerprint needs no look at it."""
-        return None if query.text is None else self._describe(connection, query.recipe, read_index)
-
-    def _parameters(self, query: Query, index: "_Described | None") -> dict[str, object]:
-        """Return the parameters of a search: a text is searched for in this index, whose recipe it was given."""
-        column, fingerprint = self._column, query.fingerprint
-        if query.text is not None and index is not None:
+    ) -> "tuple[_Described | None, dict[str, object]]":
+        """Return the index, which a search for a fingerprint does not look at, and the parameters of a search."""
+        index, column, fingerprint = None, self._column, query.fingerprint
+        if query.text is not None:
+            index = self._describe(connection, query.recipe, read_index)
             column, where = index.column, f"{self._table}({index.column})"
             fingerprint = fingerprint_text(query.text, index.sources, index.recipe, where)
         scope = self._scope if query.scope is None else query.scope
-        return _parameters(self._table, column, scope, query.distance, to_bigint(fingerprint))
+        return index, {
+            "in_table": self._table,
+            "query": to_bigint(fingerprint),
+            "within": query.distance,
+            "of_column": column,
+            "scope": encode_scope(scope),
+        }
 
     def _describe(
         self, connection: Connection, given: Recipe | None = None, read_index: TextClause = _RECIPE
     ) -> "_Described":
-        """Return what the index knows of its column."""
         parameters = {"in_table": self._table, "of_column": self._column}
         column, found, weights, *design = connection.execute(read_index, parameters).one()
         recipe = agreed_recipe(found, given or self._recipe, f"{self._table}({column})")
@@ -559,7 +548,8 @@ class SearchIndex:
     ) -> TextColumns:
         """Return the columns whose texts a search compares, with the functions that make texts of their values."""
         given = [text_column] if isinstance(text_column, str) else text_column
-        columns = given or _source_compared(index, self._table)
+        advice = "name the column of the texts (text_column, --text-column)"
+        columns = given or compared_source(index.sources, f"{self._table}({index.column})", advice).names
         if isinstance(text, Mapping) and (missing := [column for column in columns if column not in text]):
             raise UsageError(f"text= has no text to compare with the column {missing[0]}: pass it as one str")
         if len(columns) > 1 and sketch_column is not None:
@@ -581,9 +571,9 @@ class SearchIndex:
         self, row: type[Row], search: Callable[[SearchedRows], Iterator[Batch]], distance: int | None
     ) -> Results[Row]:
         """Return the results of a search, of which the index and the arguments are checked now."""
-        query = Query(None, distance)
         with begin(self._bind) as connection:
-            column, within = connection.execute(_CHECK, self._parameters(query, None)).one()
+            _, parameters = self._prepare(connection, Query(None, distance))
+            column, within = connection.execute(_CHECK, parameters).one()
         return Results(
             lambda: begin(self._bind),
             row,
@@ -622,11 +612,6 @@ def fingerprint_of_row(
     if text is None:
         raise UsageError(f"{where} has no source")
     return fingerprint_text(text, None, found.recipe, where)
-
-
-def _source_compared(index: _Described, table: str) -> Sequence[str]:
-    advice = "name the column of the texts (text_column, --text-column)"
-    return compared_source(index.sources, f"{table}({index.column})", advice).names
 
 
 def _sketch_arguments(
@@ -669,8 +654,13 @@ def _part(report: Report, number: int, parts: int) -> Report:
 
 def _find_matches_in_sql(rows: SearchedRows, *, queries: Fingerprints) -> Iterator[Batch]:
     """Yield the matches of each query, as PostgreSQL finds them."""
-    bigints = queries.view(np.int64).tolist()
-    parameters = _parameters(rows.table, rows.column, rows.scope, rows.distance, bigints)
+    parameters = {
+        "in_table": rows.table,
+        "query": queries.view(np.int64).tolist(),
+        "within": rows.distance,
+        "of_column": rows.column,
+        "scope": encode_scope(rows.scope),
+    }
     # A cursor in the server needs a transaction.
     autocommit = getattr(rows.connection.connection.dbapi_connection, "autocommit", False)
     options = {} if autocommit else {"yield_per": _FETCHED}

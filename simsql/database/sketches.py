@@ -40,22 +40,12 @@ class FoundColumn(NamedTuple):
     holds_texts: bool
 
 
-def find_column(connection: Connection, table: str, column: str) -> FoundColumn | None:
-    """Return a column of a table, or None if there is none of this name.
-
-    `table` is a name as in SQL, `column` an unquoted name. Raises sqlalchemy.exc.DBAPIError if there is no such
-    table.
-    """
+def find_column(connection: Connection, table: str, column: str) -> FoundColumn:
+    """Return a column, by its unquoted name, of a table, by its name as in SQL; UsageError if it is not there."""
     found = connection.execute(_COLUMN, {"table": table, "column": column}).one_or_none()
-    return None if found is None else FoundColumn(*found)
-
-
-def existing_column(connection: Connection, table: str, column: str) -> FoundColumn:
-    """Return the result of `find_column`; raise UsageError if there is no such column."""
-    found = find_column(connection, table, column)
     if found is None:
         raise UsageError(f"{table} has no column {column}")
-    return found
+    return FoundColumn(*found)
 
 
 def check_compared_columns(
@@ -67,7 +57,7 @@ def check_compared_columns(
 ) -> None:
     """Raise UsageError unless these columns hold texts and their sketches of a revision; None is no column."""
     for text_column in text_columns:
-        found = existing_column(connection, table, text_column)
+        found = find_column(connection, table, text_column)
         if not found.holds_texts:
             raise UsageError(
                 f"column {text_column} of {table} is {found.type}, not text: name the column of the texts"
@@ -79,7 +69,7 @@ def check_compared_columns(
 
 def check_sketch_column(connection: Connection, table: str, column: str) -> str | None:
     """Return the comment of a column of sketches. Raise UsageError unless a column of bigints is there."""
-    found = existing_column(connection, table, column)
+    found = find_column(connection, table, column)
     if found.type != "bigint":
         raise UsageError(f"column {column} of {table} is {found.type}, not bigint: it cannot hold sketches")
     if found.indexed:

@@ -111,10 +111,7 @@ class Sources:
 def compute_many(
     values: Iterable[str], sources: Sources, other: Sources | None = None
 ) -> Iterator[tuple[int | None, int | None]]:
-    """Yield the value of each text, and that for a column of the other kind and of the same revision, if any.
-
-    Each text is split into words once.
-    """
+    """Yield the value of each text, and that for a column of the other kind: each text is split once."""
     texts = (text_of(value, sources.extract) or "" for value in values)
     if other is None:
         revision = sources.revision
@@ -131,10 +128,7 @@ def compute_many(
 def fingerprint_text(
     text: str | Mapping[str, str | None], sources: Sources | None, recipe: Recipe, column: str
 ) -> int | None:
-    """Return the fingerprint of a text, or one for each source by name, to search for it in a column.
-
-    Raises UsageError for a text that does not fit the sources.
-    """
+    """Return the fingerprint of a text, or one for each source by name, to search for it in a column."""
     if not isinstance(text, Mapping) and (sources is None or len(sources.weights) == 1):
         return simhash(text, recipe)
     return simhash_parts(text_parts(text, sources, column), recipe)
@@ -143,10 +137,7 @@ def fingerprint_text(
 def text_parts(
     text: str | Mapping[str, str | None], sources: Sources | None, column: str
 ) -> list[tuple[str, int]]:
-    """Return a text, or one for each source by name, as weighted parts of a document.
-
-    Raises UsageError for a text that does not fit the sources.
-    """
+    """Return a text, or one for each source by name, as weighted parts; UsageError if it does not fit them."""
     weights = dict(sources.weights) if sources is not None else {}
     if not isinstance(text, Mapping):
         if len(weights) > 1:

@@ -35,10 +35,7 @@ _BLOCK_BYTES = 1 << 20
 
 @contextmanager
 def sqlalchemy_errors() -> Iterator[None]:
-    """Raise errors of psycopg as SQLAlchemy does: users of this package meet one class, sqlalchemy.exc.DBAPIError.
-
-    Nothing outside of this package has to know which functions use the driver directly.
-    """
+    """Raise errors of psycopg as SQLAlchemy does: users meet one class, sqlalchemy.exc.DBAPIError."""
     try:
         yield
     except psycopg.Error as error:
@@ -135,10 +132,7 @@ def document_of(value: Any) -> Any:
 
 
 def raw_connection(connection: Connection) -> psycopg.Connection[tuple[Any, ...]]:
-    """Return the psycopg connection of a SQLAlchemy connection, in a transaction that SQLAlchemy has begun.
-
-    Raises UsageError for another driver.
-    """
+    """Return the psycopg connection of a connection, in a transaction that SQLAlchemy has begun."""
     if connection.dialect.driver != "psycopg":
         raise UsageError(
             f"COPY needs psycopg, but the connection uses {connection.dialect.driver}:"

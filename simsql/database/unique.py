@@ -24,10 +24,10 @@ from simsql.arrays.positions import gather
 from simsql.database.bigint import Scope, encode_scope
 from simsql.database.binds import READ_COMMITTED, check_engine
 from simsql.database.connect import one_line
-from simsql.database.load import Target, find_loaded_columns, find_table
+from simsql.database.load import Target, find_table, find_target
 from simsql.database.query import RowQuery
 from simsql.database.rows_with_origin import OriginCopier, RowWithOrigin
-from simsql.database.sketches import check_compared_columns, existing_column
+from simsql.database.sketches import check_compared_columns, find_column
 from simsql.database.transfer import raw_connection, sqlalchemy_errors
 from simsql.errors import SimsqlError, UsageError
 from simsql.fingerprint import Recipe, compares_features, similarities, sketch_distance
@@ -165,9 +165,9 @@ def load_unique(
     engine = check_engine(engine, "load_unique").execution_options(**READ_COMMITTED)
     with sqlalchemy_errors(), engine.connect() as connection:
         with connection.begin():
-            target = find_loaded_columns(connection, table, column, sketch_column)
+            target = find_target(connection, table, column, sketch_column)
             check_compared_columns(connection, table, [text_column], None)
-            existing_column(connection, table, id_column)
+            find_column(connection, table, id_column)
         target.weights({text_column: 1})
         if not target.indexed:
             raise UsageError(f"{table}({target.column}) has no simhash index: create it first")
@@ -268,7 +268,6 @@ class _Loader:
         )
 
     def load(self, part: list[_Item], batch_rows: int) -> Iterator[Decision]:
-        """Load a part of the documents, and yield the decisions of each batch."""
         attempts = 0
         self._places.clear()
         while part:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 
 from simsql.database.bigint import to_bigint
-from simsql.database.load import find_loaded_columns
+from simsql.database.load import find_target
 from simsql.database.rows_with_origin import RowWithOrigin, load_rows_with_origin
 from simsql.database.sources import text_of
 from simsql.database.unique import NewDocument
@@ -50,7 +50,7 @@ def load_documents(
     """
     # The source may be slow.
     connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
-    target = find_loaded_columns(connection, table, column, sketch_column)
+    target = find_target(connection, table, column, sketch_column)
     extract = None if fingerprints else target.extract()
     if text_column is not None:
         target.weights({text_column: 1})

@@ -303,7 +303,7 @@ def test_what_cannot_be_filled(connection, database):
         fill("article", "fingerprint", all_rows=True)
     with refused(errors.DatatypeMismatch, match=r"column number of .* is integer, not text"):
         fill("article", "number")
-    with refused(errors.DatatypeMismatch, match=r"column body of .* is text, not bigint"):
+    with pytest.raises(UsageError, match=r"column body of article is text, not bigint"):
         fill("article", column="body")
     with refused(errors.FeatureNotSupported, match=r"column made of .* is generated"):
         fill("article", column="made")

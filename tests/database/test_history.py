@@ -18,7 +18,7 @@ from upkeep import problems, stored_fingerprints
 
 from simsql import __version__
 from simsql.database import install_schema, read_status
-from simsql.database.history import own_history
+from simsql.database.history import History
 from simsql.database.install import schema_sql
 
 OLDEST, OLDEST_REVISION = "0.2.0", "0002"
@@ -74,7 +74,7 @@ def test_the_session_is_left_as_it_was(server):
     with released(server, OLDEST) as (_, engine), engine.begin() as transaction:
         transaction.execute(text("SET search_path = app, public"))
         transaction.execute(text("SET lock_timeout = '7s'"))
-        own_history().upgrade(transaction)
+        History().upgrade(transaction)
         for name, value in (("search_path", "app, public"), ("lock_timeout", "7s")):
             assert transaction.execute(text(f"SHOW {name}")).scalar_one() == value
 
@@ -212,7 +212,7 @@ def test_a_search_that_an_upgrade_overtakes_says_so(server, call):
         engine.connect() as upgrading,
         contextlib.ExitStack() as sessions,
     ):
-        own_history().upgrade(upgrading)
+        History().upgrade(upgrading)
         with blocked(
             lambda: sessions.enter_context(server.connect(connection.info.dbname)),
             lambda session: session.execute(f"SELECT * FROM simsql.{call}"),

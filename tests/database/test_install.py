@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 import simsql
 from simsql.database import install as module
 from simsql.database import install_schema, open_engine, read_status
-from simsql.database.history import History, own_history
+from simsql.database.history import History
 from simsql.database.install import schema_sql
 from simsql.errors import SimsqlError
 
@@ -204,16 +204,15 @@ def test_an_event_trigger_that_forces_row_security(server, new_role, empty_datab
         administrator.execute("DROP EVENT TRIGGER close")
 
 
-def test_an_installation_that_fails_leaves_nothing(empty_database, tmp_path):
-    own = own_history()
+def test_an_installation_that_fails_leaves_nothing(empty_database, tmp_path, monkeypatch):
+    own = History()
     broken = shutil.copytree(own.sql, tmp_path / "sql")
     with (broken / "clusters.sql").open("a", encoding="utf-8") as script:
         script.write("SELECT 1 / 0;\n")
-    with (
-        pytest.raises(DBAPIError, match="division by zero"),
-        empty_database.begin() as connection,
-    ):
-        module.install_within(connection, History(own.migrations, broken))
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "History", lambda: History(own.migrations, broken))
+        with pytest.raises(DBAPIError, match="division by zero"):
+            install_schema(empty_database)
     assert read_status(empty_database).revision is None
     assert install_schema(empty_database)
 

@@ -12,7 +12,7 @@ from catalog import contents_of_simsql
 from program import run
 
 from simsql.database import read_status
-from simsql.database.history import History, own_history
+from simsql.database.history import History
 from simsql.database.install import schema_sql
 from simsql.errors import SimsqlError, UsageError
 
@@ -26,7 +26,7 @@ down_revision = "{newest}"
 @pytest.fixture(scope="module")
 def longer(tmp_path_factory) -> History:
     """The history after another release, which has added a column and a function."""
-    own, folder = own_history(), tmp_path_factory.mktemp("longer")
+    own, folder = History(), tmp_path_factory.mktemp("longer")
     migrations = shutil.copytree(
         own.migrations, folder / "migrations", ignore=shutil.ignore_patterns("__pycache__")
     )
@@ -43,7 +43,7 @@ def longer(tmp_path_factory) -> History:
 
 
 def test_every_file_is_installed(longer):
-    history = own_history()
+    history = History()
     apart = ("install.sql", "requirements.sql", "before_upgrade.sql", "after_upgrade.sql")
     assert set(history.files()) == set(history.sql.rglob("*.sql")) - {history.sql / name for name in apart}
     names = [path.name for path in longer.files("0002")]
@@ -56,7 +56,7 @@ def test_every_file_is_installed(longer):
 
 def test_a_later_revision_is_reached_from_this_one(empty_database, longer):
     with empty_database.begin() as connection:
-        own_history().upgrade(connection)
+        History().upgrade(connection)
         connection.exec_driver_sql("CREATE TABLE article (fingerprint bigint)")
         connection.exec_driver_sql("SELECT simsql.create_index('article', 'fingerprint')")
     with empty_database.begin() as connection:
@@ -69,14 +69,14 @@ def test_a_later_revision_is_reached_from_this_one(empty_database, longer):
 
 def test_a_schema_that_is_up_to_date_is_not_touched(empty_database):
     with empty_database.begin() as connection:
-        own_history().upgrade(connection)
+        History().upgrade(connection)
         before = connection.exec_driver_sql("SELECT oid, xmin::text FROM pg_proc ORDER BY 1").all()
-        own_history().upgrade(connection)
+        History().upgrade(connection)
         assert connection.exec_driver_sql("SELECT oid, xmin::text FROM pg_proc ORDER BY 1").all() == before
 
 
 def test_there_is_no_script_for_what_there_is_not(longer):
-    newest = own_history().newest
+    newest = History().newest
     assert longer.script("0009") == schema_sql(newest) == ""
     with pytest.raises(UsageError, match=r"there is no revision 0010: choose one of 0002, 0003, 0009$"):
         longer.script("0010")
@@ -97,11 +97,11 @@ def test_a_schema_of_a_newer_simsql_is_left_alone(empty_database, longer):
 
 
 def test_alembics_own_commands_show_the_history_and_leave_upgrades_to_simsql(monkeypatch, database):
-    ini = Path(own_history().migrations) / "alembic.ini"
+    ini = Path(History().migrations) / "alembic.ini"
     monkeypatch.setenv("SIMSQL_DATABASE", database.url.render_as_string(hide_password=False))
     printed = io.StringIO()
     command.current(Config(ini, stdout=printed))
-    assert printed.getvalue() == f"{own_history().newest} (head)\n"
+    assert printed.getvalue() == f"{History().newest} (head)\n"
     with database.begin() as connection:
         connection.exec_driver_sql("UPDATE simsql.schema_version SET version_num = '0002'")
     with pytest.raises(CommandError, match="upgrade simsql's schema with `simsql install`"):

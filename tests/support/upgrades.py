@@ -13,7 +13,7 @@ from oracle import near as expected_near
 from sqlalchemy import Engine
 
 from simsql.database import open_engine
-from simsql.database.history import own_history
+from simsql.database.history import History
 
 # What `simsql sql`, now `simsql install --sql`, printed, by version.
 RELEASED = {path.stem: path for path in (Path(__file__).parents[1] / "released").glob("*.sql")}
@@ -86,7 +86,7 @@ def fresh_contents(server) -> list[tuple[str, ...]]:
 
 
 def upgrade(engine: Engine) -> None:
-    history = own_history()
+    history = History()
     with engine.begin() as transaction:
         history.upgrade(transaction)
         assert history.current(transaction) == history.newest
