@@ -26,7 +26,7 @@ def decide(
     """Decide about the rows of a table, in the place of earlier decisions."""
     engine = open_engine(make_url(url))
     try:
-        return dedup_table(engine, TableOptions(table, {text: None}, into, replace=True, **more), Stages()).sink
+        return dedup_table(engine, TableOptions(table, {text: None}, into, replace=True, **more), Stages())[1]
     finally:
         engine.dispose()
 
