@@ -282,12 +282,6 @@ def parse_sources(columns: list[str] | None) -> dict[str, int] | None:
     return dict(map(parse_weight, columns)) if columns else None
 
 
-def parse_sketched(column: str | None) -> tuple[str | None, str | None]:
-    """Return the name of a column of sketches and, if it is given, that of their texts: sketch, or sketch=body."""
-    name, _, source = (column or "").partition("=")
-    return name or None, source or None
-
-
 def parse_recipe(name: str | None) -> "Recipe | None":
     """Return the recipe with an id or a name, or read it from a file."""
     from simsql.fingerprint import Recipe, read_recipe
@@ -428,10 +422,6 @@ SearchDistance = Annotated[int | None, distance_option("; by default, that of th
 Workers = Annotated[int | None, number_option("--workers", least=1)]
 IndexedColumn = Annotated[str | None, option("--column")]
 OF_TITLES = ", or those of letters with the recipe pg_trgm"
-_SOURCES = option("--text-column", "; by default those of the index; may be repeated", metavar="NAME[=WEIGHT]")
-SourceColumns = Annotated[list[str] | None, _SOURCES]
-_SKETCHED = option("--sketch-column", "; SOURCE is needed for several text columns", metavar="NAME[=SOURCE]")
-SketchedColumn = Annotated[str | None, _SKETCHED]
 SketchColumn = Annotated[str | None, option("--sketch-column", "; by default, there are none")]
 Encoding = Annotated[str, option("--encoding")]
 Formatted = Annotated[Format | None, option("--format")]
@@ -464,6 +454,27 @@ class Printing:
     @property
     def format(self) -> Format:
         return choose_format(self.form)
+
+
+@dataclass(frozen=True)
+class Filling:
+    """The options that say of which texts the values of rows are made, and how."""
+
+    text_column: Annotated[
+        list[str] | None,
+        option("--text-column", "; by default those of the index; may be repeated", metavar="NAME[=WEIGHT]"),
+    ] = None
+    sketch_column: Annotated[
+        str | None,
+        option("--sketch-column", "; SOURCE is needed for several text columns", metavar="NAME[=SOURCE]"),
+    ] = None
+    recipe: RecipeName = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `SearchIndex.backfill` and the like for them, but for the recipe."""
+        sketches, _, sketched = (self.sketch_column or "").partition("=")
+        source = parse_sources(self.text_column)
+        return {"source": source, "sketch_column": sketches or None, "sketch_source": sketched or None}
 
 
 def _read_delimiter(written: str) -> str:

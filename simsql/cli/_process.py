@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 _PATIENCE = 5  # seconds for cleaning up, in which further signals are ignored
 _interrupted = 0.0  # when the first signal came
@@ -39,7 +39,7 @@ def end_at_signals() -> None:
     """End the process silently at a signal. Nothing is left to do, and Python would print a traceback."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if callable(signal.getsignal(number)):
-            signal.signal(number, _end)
+            signal.signal(number, lambda caught, _: os._exit(128 + caught))
 
 
 def prepare_streams() -> None:
@@ -125,10 +125,6 @@ def _raise_again(usual: Callable[[Any], object], unraisable: Any) -> None:
     again = threading.Timer(0.05, os.kill, (os.getpid(), number))
     again.daemon = True
     again.start()
-
-
-def _end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - as signal calls it
-    os._exit(128 + number)
 
 
 def _abandon(file: TextIO) -> None:

@@ -10,21 +10,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from socket import AF_UNIX, SOCK_DGRAM, socket
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from simsql.cli._app import as_commands, command
 from simsql.cli._database import Working
 from simsql.cli._options import (
+    Filling,
     IndexedColumn,
-    RecipeName,
-    SketchedColumn,
-    SourceColumns,
     TableName,
     number_option,
     option,
     parse_recipe,
-    parse_sketched,
-    parse_sources,
     path_option,
 )
 from simsql.cli._process import complain, interrupt_behind
@@ -44,10 +40,8 @@ _PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds between two looks of --follow
 def backfill_command(
     *,
     table: TableName,
-    text_column: SourceColumns = None,
+    filling: Filling,
     column: IndexedColumn = None,
-    sketch_column: SketchedColumn = None,
-    recipe: RecipeName = None,
     all_rows: Annotated[bool, option("--all-rows")] = False,
     batch: Annotated[int, number_option("--batch", least=1)] = 1_000,
     workers: Annotated[int | None, number_option("--workers", "; one for several text columns", least=1)] = None,
@@ -69,15 +63,8 @@ def backfill_command(
         raise UsageError("--follow looks for rows without a fingerprint: run --all-rows on its own")
     if health and not follow:
         raise UsageError("--health needs --follow")
-    made_by = parse_recipe(recipe)
-    sketches, sketch_source = parse_sketched(sketch_column)
-    given: dict[str, Any] = {
-        "source": parse_sources(text_column),
-        "sketch_column": sketches,
-        "sketch_source": sketch_source,
-        "batch_rows": batch,
-        "workers": workers or usable_cores(),
-    }
+    made_by, sketch_column = parse_recipe(filling.recipe), filling.sketch_column
+    given = {**filling.arguments(), "batch_rows": batch, "workers": workers or usable_cores()}
     with run.open() as engine, warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = lambda message, *_: run.remark(printable(str(message)))

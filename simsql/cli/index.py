@@ -11,12 +11,11 @@ import typer
 from simsql.cli._app import app, as_commands, command
 from simsql.cli._database import Connecting, Listing, Working
 from simsql.cli._options import (
+    Filling,
     IndexedColumn,
     LockTimeout,
     NewRecipeName,
     RecipeName,
-    SketchedColumn,
-    SourceColumns,
     Storage,
     TableName,
     argument,
@@ -24,7 +23,6 @@ from simsql.cli._options import (
     number_option,
     option,
     parse_recipe,
-    parse_sketched,
     parse_sources,
 )
 from simsql.documents import printable
@@ -144,9 +142,7 @@ def verify_command(
     column: IndexedColumn = None,
     repair: Annotated[bool, option("--repair")] = False,
     texts: Annotated[bool, option("--texts")] = False,
-    text_column: SourceColumns = None,
-    sketch_column: SketchedColumn = None,
-    recipe: RecipeName = None,
+    filling: Filling,
     sample: Annotated[int, number_option("--sample", least=0)] = 10_000,
     lock_timeout: LockTimeout = None,
     run: Listing,
@@ -167,7 +163,7 @@ def verify_command(
         raise UsageError("--repair repairs all indexes of one table: name the table, and leave out --column")
     if texts and (table is None or repair):
         raise UsageError("--texts compares the rows of one table: name it, without --repair")
-    if not texts and (text_column or sketch_column or recipe):
+    if not texts and (filling.text_column or filling.sketch_column or filling.recipe):
         raise UsageError("--text-column, --sketch-column and --recipe need --texts")
     with run.open(lock_timeout=lock_timeout) as engine:
         with engine.begin() as connection:
@@ -176,27 +172,20 @@ def verify_command(
             )
         found = table or read_status(engine).indexes
         compared = None
-        sketches, sketch_source = parse_sketched(sketch_column)
         if table is not None and texts:
             with run.stages().shares("texts") as report:
-                compared = SearchIndex(engine, table, column, recipe=parse_recipe(recipe)).verify_texts(
-                    parse_sources(text_column),
-                    sketch_column=sketches,
-                    sketch_source=sketch_source,
-                    sample=sample or None,
-                    workers=usable_cores(),
-                    report=report,
+                compared = SearchIndex(engine, table, column, recipe=parse_recipe(filling.recipe)).verify_texts(
+                    **filling.arguments(), sample=sample or None, workers=usable_cores(), report=report
                 )
-            options = [word for name in text_column or () for word in ("--text-column", name)]
-            options += ["--recipe", recipe] if recipe else []
+            options = [word for name in filling.text_column or () for word in ("--text-column", name)]
+            options += ["--recipe", filling.recipe] if filling.recipe else []
             for finding in compared.findings:
                 if finding.problem == NOT_UTF8:
                     findings.append(finding)
                     continue
                 words = [*options, "--column", finding.column or ""]
-                words += (
-                    ["--sketch-column", sketch_column] if sketch_column and "sketch" in finding.problem else []
-                )
+                if filling.sketch_column and "sketch" in finding.problem:
+                    words += ["--sketch-column", filling.sketch_column]
                 words += ["--all-rows"] if finding.problem.startswith("stale") else []
                 findings.append(finding._replace(hint=shlex.join(["simsql", "backfill", table, *words])))
     _print_findings(run.format, findings)

@@ -88,13 +88,16 @@ def _print_plan(form: Format, made: Plan) -> None:
 
 def _describe(choice: Choice, made: Plan) -> Sequence[str]:
     design, (shortest, longest) = choice.design, choice.prefix_bits
+    reads = f"{choice.probes:,}", f"{choice.candidates:,.{0 if choice.candidates >= 10 else 1}f}"
+    if choice.scans:
+        reads = "scan", "-"
     return (
         str(choice.tables),
         str(design.blocks),
         str(design.lead),
         str(design.inner_blocks or "-"),
         str(shortest) if shortest == longest else f"{shortest}-{longest}",
-        *_format_reads(choice),
+        *reads,
         _format_size(choice.bytes),
         _format_time(choice.search_us),
         _format_time(choice.write_us),
@@ -105,12 +108,6 @@ def _describe(choice: Choice, made: Plan) -> Sequence[str]:
 def _purposes(choice: Choice, made: Plan) -> list[str]:
     best = {"reading": made.reading, "writing": made.writing, "default": made.default}
     return [purpose for purpose, chosen in best.items() if chosen == choice]
-
-
-def _format_reads(choice: Choice) -> tuple[str, str]:
-    if choice.scans:
-        return "scan", "-"
-    return f"{choice.probes:,}", f"{choice.candidates:,.{0 if choice.candidates >= 10 else 1}f}"
 
 
 def _format_size(size: float) -> str:
