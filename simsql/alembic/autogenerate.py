@@ -60,11 +60,8 @@ def include_object(item: Any, name: str | None, type_: str, reflected: bool, com
     return type_ not in ("trigger", "index") or _OWN_NAME.fullmatch(own_name) is None
 
 
-class TableKey(NamedTuple):
-    """A table as Alembic names it: the schema is None for the connection's default."""
-
-    schema: str | None
-    name: str
+TableKey = tuple[str | None, str]
+"""The schema and the name of a table as Alembic has them: the schema is None for the connection's default."""
 
 
 class Stored(NamedTuple):
@@ -177,22 +174,23 @@ def _read_indexes(context: AutogenContext, connection: Connection, schemas: set[
     )
     indexes: Indexes = {}
     for row in connection.execute(statement).mappings():
-        key, column = _key(context, row["schema"], row["table_name"]), row["column_name"]
+        schema, name = key = _key(context, row["schema"], row["table_name"])
+        column = row["column_name"]
         if (
-            key.schema in schemas
-            and context.run_name_filters(key.name, "table", {"schema_name": key.schema})
-            and context.run_name_filters(column, "column", {"schema_name": key.schema, "table_name": key.name})
+            schema in schemas
+            and context.run_name_filters(name, "table", {"schema_name": schema})
+            and context.run_name_filters(column, "column", {"schema_name": schema, "table_name": name})
         ):
             design = Design(row["blocks"], row["lead"], row["inner_blocks"])
             options = row["distance"], design, row["recipe"], tuple(row["scope"]), row["storage"], row["sources"]
             spec = IndexSpec(column, *options)
-            op = CreateSimhashIndexOp(key.name, spec, schema=key.schema, is_default=row["is_default"])
+            op = CreateSimhashIndexOp(name, spec, schema=schema, is_default=row["is_default"])
             indexes.setdefault(key, {})[column] = Stored(op, frozenset(row["cleared_by"]), row["is_clearing"])
     return indexes
 
 
 def _key(context: AutogenContext, schema: str | None, name: str) -> TableKey:
-    return TableKey(None if schema == context.dialect.default_schema_name else schema, name)
+    return None if schema == context.dialect.default_schema_name else schema, name
 
 
 def _changes_of_models(context: AutogenContext, upgrade_ops: UpgradeOps, existing: Indexes) -> Iterator[ColumnOp]:
@@ -222,14 +220,15 @@ def _changes_of_models(context: AutogenContext, upgrade_ops: UpgradeOps, existin
 def _dropped_with_tables(upgrade_ops: UpgradeOps, existing: Indexes) -> Iterator[ColumnOp]:
     for op in upgrade_ops.ops:
         if isinstance(op, DropTableOp):
-            for index in existing.get(TableKey(op.schema, op.table_name), {}).values():
+            for index in existing.get((op.schema, op.table_name), {}).values():
                 yield index.op.reverse()
 
 
 def _reflect(context: AutogenContext, key: TableKey) -> Table | None:
-    if not context.inspector.has_table(key.name, schema=key.schema):
+    schema, name = key
+    if not context.inspector.has_table(name, schema=schema):
         return None
-    table = Table(key.name, MetaData(), schema=key.schema)
+    table = Table(name, MetaData(), schema=schema)
     context.inspector.reflect_table(table, None, resolve_fks=False)
     return table
 
@@ -367,7 +366,7 @@ def _render_columns(render_item: RenderItem | None) -> RenderItem:
 def _run_in_postgresql(operations: Operations, op: SimsqlOp) -> None:
     # An application may run its tests in another database.
     if operations.migration_context.dialect.name == "postgresql":
-        op.run(operations)
+        op._run(operations)
 
 
 @cache  # Alembic runs env.py for every command, but refuses to register an operation twice
@@ -379,7 +378,7 @@ def register() -> None:
     for operation in OPERATIONS:
         Operations.register_operation(operation.name)(operation)
         Operations.implementation_for(operation)(_run_in_postgresql)
-        renderers.dispatch_for(operation)(lambda context, op: op.render(context))
+        renderers.dispatch_for(operation)(lambda context, op: op._render(context))
     # Indexes are compared after tables, because the comparison depends on created and dropped tables. Up to
     # Alembic 1.17, comparators run in the order of their registration, and Alembic's own comes first.
     if hasattr(util, "DispatchPriority"):

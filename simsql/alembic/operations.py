@@ -42,11 +42,11 @@ class SimsqlOp(MigrateOperation):
             invoke.__name__, invoke.__doc__ = cls.name, cls.__doc__
             setattr(cls, cls.name, classmethod(invoke))
 
-    def run(self, operations: Operations) -> None:
+    def _run(self, operations: Operations) -> None:
         """Run the operation, or print it as SQL."""
         raise NotImplementedError
 
-    def render(self, context: AutogenContext) -> str | list[str]:
+    def _render(self, context: AutogenContext) -> str | list[str]:
         """Return the lines that a migration has for the operation, in plain literals."""
         return f"{context.opts['alembic_module_prefix'] or ''}{self.name}({', '.join(self._arguments())})"
 
@@ -71,8 +71,7 @@ class InstallSimsqlOp(SimsqlOp):
         """Return the operation that undoes this one."""
         return UninstallSimsqlOp()
 
-    def run(self, operations: Operations) -> None:
-        """Run the operation, or print it as SQL."""
+    def _run(self, operations: Operations) -> None:
         context = operations.migration_context
         if context.as_sql:
             # Several branches can install it, and a script cannot check whether the database has it.
@@ -99,8 +98,7 @@ class UninstallSimsqlOp(SimsqlOp):
         """Return the operation that undoes this one."""
         return InstallSimsqlOp()
 
-    def run(self, operations: Operations) -> None:
-        """Run the operation, or print it as SQL."""
+    def _run(self, operations: Operations) -> None:
         context = operations.migration_context
         if context.as_sql:
             context.impl.static_output(UNINSTALL_IF_UNUSED + context.impl.command_terminator)
@@ -128,11 +126,11 @@ class ColumnOp(SimsqlOp):
     def _statement(self) -> SimhashIndexDDL:
         raise NotImplementedError
 
-    def options(self) -> dict[str, object]:
+    def _options(self) -> dict[str, object]:
         """Return the named arguments of the operation."""
         return {}
 
-    def run(self, operations: Operations) -> None:
+    def _run(self, operations: Operations) -> None:
         """Run the operation, or print it as SQL, on the table in the schema given by schema_translate_map."""
         statement = self._statement().against(Table(self.table_name, MetaData(), schema=self.schema))
         context = operations.migration_context
@@ -145,12 +143,12 @@ class ColumnOp(SimsqlOp):
     def _arguments(self) -> list[str]:
         # Names may be a subclass of str that is written otherwise.
         schema = {} if self.schema is None else {"schema": str(self.schema)}
-        options = [f"{option}={value!r}" for option, value in {**schema, **self.options()}.items()]
+        options = [f"{option}={value!r}" for option, value in {**schema, **self._options()}.items()]
         return [repr(str(self.table_name)), repr(str(self.column_name)), *options]
 
     def to_diff_tuple(self) -> tuple[Any, ...]:
         """Return what `alembic check` shows."""
-        options = self.options()
+        options = self._options()
         return (self.kind, self.schema, self.table_name, self.column_name, *([options] if options else []))
 
 
@@ -221,18 +219,16 @@ class CreateSimhashIndexOp(ColumnOp):
     def _statement(self) -> SimhashIndexDDL:
         return CreateSimhashIndex(self.spec, concurrently=self.concurrently)
 
-    def options(self) -> dict[str, object]:
-        """Return the named arguments of the operation."""
+    def _options(self) -> dict[str, object]:
         unknown = {} if self.spec.recipe else {"recipe": None}
         flags = {"concurrently": self.concurrently, "is_default": self.is_default}
         return self.spec.options() | unknown | {name: True for name, is_set in flags.items() if is_set}
 
-    def run(self, operations: Operations) -> None:
-        """Run the operation, or print it as SQL."""
+    def _run(self, operations: Operations) -> None:
         with operations.get_context().autocommit_block() if self.concurrently else nullcontext():
-            super().run(operations)
+            super()._run(operations)
         if self.is_default:
-            SetDefaultSimhashIndexOp(self.table_name, self.column_name, schema=self.schema).run(operations)
+            SetDefaultSimhashIndexOp(self.table_name, self.column_name, schema=self.schema)._run(operations)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -277,8 +273,7 @@ class ChangeSimhashStorageOp(ColumnOp):
     def _statement(self) -> SimhashIndexDDL:
         return SimhashIndexDDL("change_storage", self.storage, str(self.column_name))
 
-    def options(self) -> dict[str, object]:
-        """Return the named arguments of the operation."""
+    def _options(self) -> dict[str, object]:
         return {"storage": self.storage}
 
 
@@ -302,8 +297,7 @@ class AlterSimhashIndexOp(ColumnOp):
         sources = dict(IndexSpec("", sources=self.sources).sources)
         return SimhashIndexDDL("alter_index", *as_arguments(self.column_name, {"sources": sources}))
 
-    def options(self) -> dict[str, object]:
-        """Return the named arguments of the operation."""
+    def _options(self) -> dict[str, object]:
         return {"sources": self.sources}
 
 
@@ -336,18 +330,16 @@ class ClearFingerprintsOp(ColumnOp):
         """Return the operation that clears the new fingerprints; the old ones are not restored."""
         return replace(self)
 
-    def run(self, operations: Operations) -> None:
-        """Run the operation, or print it as SQL."""
+    def _run(self, operations: Operations) -> None:
         fingerprint = Column(self.column_name, BigInteger)
         table = Table(self.table_name, MetaData(), fingerprint, schema=self.schema)
         operations.execute(update(table).values({fingerprint: null()}).where(fingerprint.is_not(None)))
 
-    def render(self, context: AutogenContext) -> list[str]:
-        """Return the operation after a comment that says what to do afterwards."""
+    def _render(self, context: AutogenContext) -> list[str]:
         return [
             "# Fingerprints of other recipes or texts cannot be compared with new ones. Fill the column in again:",
             "# with simsql backfill or, if only your application has the recipe or makes the texts, there.",
-            str(super().render(context)),
+            str(super()._render(context)),
         ]
 
 

@@ -38,14 +38,6 @@ def check_bind(engine_or_connection: Engine | Connection) -> Engine | Connection
     )
 
 
-def check_connection(connection: Connection, function: str) -> None:
-    """Raise UsageError for anything but a connection: the function works in its transaction."""
-    if isinstance(check_bind(connection), Engine):
-        raise UsageError(
-            f"{function} works in a transaction of yours: pass a Connection, as from engine.begin(), not an Engine"
-        )
-
-
 def check_engine(engine: Engine | Connection, function: str) -> Engine:
     """Return the engine for a function that commits. Raises UsageError for anything else."""
     engine = check_bind(engine)

@@ -14,13 +14,13 @@ import numpy as np
 import psycopg
 from numpy.typing import NDArray
 from psycopg import sql
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from simsql.arrays.checks import fingerprint_column
 from simsql.arrays.columns import Fingerprints
 from simsql.arrays.positions import first_of_equals, gather
 from simsql.database.bigint import to_bigints
-from simsql.database.binds import check_connection
+from simsql.database.binds import check_bind
 from simsql.database.index_spec import agreed_extract, agreed_recipe
 from simsql.database.sketches import check_sketch_column, find_column, refuse_other_sketches
 from simsql.database.sources import Extract, text_of
@@ -186,7 +186,10 @@ def load_rows(
     into the table through it, which raises SimsqlError, or end its transaction: the index's triggers may be
     disabled.
     """
-    check_connection(connection, "load_rows")
+    if isinstance(check_bind(connection), Engine):
+        raise UsageError(
+            "load_rows works in a transaction of yours: pass a Connection, as from engine.begin(), not an Engine"
+        )
     if text_column is not None and fingerprints is not None:
         raise UsageError("text_column and fingerprints exclude each other: pass only one of them")
     if text_column is not None:

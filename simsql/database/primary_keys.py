@@ -38,7 +38,6 @@ class PrimaryKeys:
             ((self._column, columns),) = self._raw.execute(_KEYED, [table, column, self._scope]).fetchall()
         if not columns:
             raise UsageError(f"{table} has {NO_KEY}: leave out --keys")
-        self._alone = columns == 1
 
     def find(self, fingerprints: Collection[int]) -> dict[int, list[Any]]:
         """Return the keys, as JSON values or lists of them, of the rows that have each of these fingerprints."""
@@ -46,5 +45,5 @@ class PrimaryKeys:
         bigints = [to_bigint(fingerprint) for fingerprint in found]
         with sqlalchemy_errors():
             for bigint, key in self._raw.execute(_KEYS, [self._table, bigints, self._column, self._scope]):
-                found[from_bigint(bigint)].append(key[0] if self._alone else key)
+                found[from_bigint(bigint)].append(key[0] if len(key) == 1 else key)
         return found

@@ -257,7 +257,7 @@ class SimhashIndexDDL(ExecutableDDLElement):
             for value in arguments
         ]
 
-    def call(self, table: TableName) -> tuple[str, ClauseElement]:
+    def _call(self, table: TableName) -> tuple[str, ClauseElement]:
         """Return the statement as a keyword, if there is one, and an expression."""
         return "SELECT ", getattr(func.simsql, self.function)(table, *self.arguments)
 
@@ -266,7 +266,7 @@ class SimhashIndexDDL(ExecutableDDLElement):
 def _render_ddl(element: SimhashIndexDDL, compiler: DDLCompiler, **_: Any) -> str:
     if not isinstance(element.target, Table):
         raise ArgumentError(f"{type(element).__name__} needs a table: execute it .against(table)")
-    keyword, expression = element.call(TableName(element.target))
+    keyword, expression = element._call(TableName(element.target))
     return keyword + compiler.sql_compiler.process(expression, literal_binds=True)
 
 
@@ -288,8 +288,7 @@ class CreateSimhashIndex(SimhashIndexDDL):
         self.names = names_recipe, names_sources
         self.concurrently = concurrently
 
-    def call(self, table: TableName) -> tuple[str, ClauseElement]:
-        """Return the statement as a keyword and an expression."""
+    def _call(self, table: TableName) -> tuple[str, ClauseElement]:
         arguments = DeclaredIndex(self.spec, *self.names, *table.named).spec.arguments()
         if self.concurrently:
             return "CALL ", func.simsql.build(table, *arguments)
@@ -311,8 +310,7 @@ class CreateSimhashIndex(SimhashIndexDDL):
 class DropSimhashIndexIfExists(SimhashIndexDDL):
     """Drop the simhash index of a column, if there is one."""
 
-    def call(self, table: TableName) -> tuple[str, ClauseElement]:
-        """Return the statement without a keyword."""
+    def _call(self, table: TableName) -> tuple[str, ClauseElement]:
         registry = name_table("registry", name_column("table_id"), name_column("column_name"), schema="simsql")
         dropped = select(func.simsql.drop_index(registry.c.table_id, registry.c.column_name))
         return "", dropped.where(registry.c.table_id == table, registry.c.column_name == self.arguments[0])
