@@ -116,7 +116,11 @@ def compare_indexes(context: AutogenContext, upgrade_ops: UpgradeOps, schemas: s
         return
     installed = connection.execute(text("SELECT to_regclass('simsql.indexes') IS NOT NULL")).scalar_one()
     existing = _read_indexes(context, connection, schemas) if installed else {}
-    changes = [*_changes_of_models(context, upgrade_ops, existing), *_dropped_with_tables(upgrade_ops, existing)]
+    changes = list(_changes_of_models(context, upgrade_ops, existing))
+    for table in upgrade_ops.ops:
+        if isinstance(table, DropTableOp):
+            stored = existing.get((table.schema, table.table_name), {})
+            changes += [index.op.reverse() for index in stored.values()]
     for op in changes:
         name = ".".join(filter(None, (op.schema, op.table_name, op.column_name)))
         log.info("Detected %s on %r", op.kind.replace("_", " "), name)
@@ -215,13 +219,6 @@ def _changes_of_models(context: AutogenContext, upgrade_ops: UpgradeOps, existin
                     changes = [*_storing(old, index), *_sourcing(stored[column], old, index)]
             if changes and _compares(context, column, created, old, table, reflected):
                 yield from filter(None, changes)
-
-
-def _dropped_with_tables(upgrade_ops: UpgradeOps, existing: Indexes) -> Iterator[ColumnOp]:
-    for op in upgrade_ops.ops:
-        if isinstance(op, DropTableOp):
-            for index in existing.get((op.schema, op.table_name), {}).values():
-                yield index.op.reverse()
 
 
 def _reflect(context: AutogenContext, key: TableKey) -> Table | None:

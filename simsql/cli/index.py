@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,7 +30,6 @@ from simsql.errors import SimsqlError, UsageError
 from simsql.processes import usable_cores
 
 if TYPE_CHECKING:
-    from simsql.database.index import Finding
     from simsql.database.install import Status
     from simsql.fingerprint import Recipe
 
@@ -188,7 +186,9 @@ def verify_command(
                     words += ["--sketch-column", filling.sketch_column]
                 words += ["--all-rows"] if finding.problem.startswith("stale") else []
                 findings.append(finding._replace(hint=shlex.join(["simsql", "backfill", table, *words])))
-    _print_findings(run.format, findings)
+    hints = (as_commands(finding.hint) if finding.hint else None for finding in findings)
+    rows = ([*finding[:5], hint] for finding, hint in zip(findings, hints, strict=True))
+    print_rows(run.format, _FINDINGS, rows)
     if compared:
         run.remark(f"{compared.differing:,} of {compared.rows:,} rows differ from their texts")
     if not findings:
@@ -294,9 +294,3 @@ def print_indexes(form: Format, status: Status) -> None:
         return value
 
     print_rows(form, _INDEXES, ([cell(row._mapping, name) for name, _ in _INDEXES] for row in status.indexes))
-
-
-def _print_findings(form: Format, findings: Sequence[Finding]) -> None:
-    hints = (as_commands(finding.hint) if finding.hint else None for finding in findings)
-    rows = ([*finding[:5], hint] for finding, hint in zip(findings, hints, strict=True))
-    print_rows(form, _FINDINGS, rows)
