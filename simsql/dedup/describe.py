@@ -131,7 +131,6 @@ def _digest_characters(texts: list[str]) -> tuple[U64, Flags]:
 
 
 def _numbers_of(digests: Iterable[bytes]) -> U64:
-    """Return two numbers for each digest."""
     return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).astype(np.uint64)
 
 

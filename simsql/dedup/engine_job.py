@@ -210,7 +210,6 @@ def _digest(given: object) -> str:
 
 
 def _sizes(engine: Engine) -> Sizes:
-    """Return which buckets are crowds, and rare."""
     found = engine.fetch(_SIZES.format(largest=LISTED))
     buckets = np.zeros(LISTED + 1, dtype=np.int64)
     buckets[found["size"].to_numpy()] = found["buckets"].to_numpy()

@@ -328,8 +328,6 @@ class RecordBytes:
 
 
 class _Encoder:
-    """Takes UTF-8, and writes it in another encoding."""
-
     def __init__(self, target: Any, encoding: str) -> None:
         self._target = target
         self._encoding = encoding

@@ -153,7 +153,6 @@ def _in_arrays(recipe: Recipe) -> TokenKind | None:
 
 
 def _shingle_window(window: Window[U64], recipe: Recipe) -> U64:
-    """Return the shingles that begin with the tokens of a window."""
     if window.is_all:
         return _shingle(window.tokens, recipe, cyclic=recipe.cyclic)
     found = _shingle_some(np.concatenate([window.tokens, window.following]), recipe)

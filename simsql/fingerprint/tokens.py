@@ -95,7 +95,6 @@ def _choose(texts: Sequence[str], chosen: Bools) -> list[str]:
 
 
 def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Split a list of texts into lists with few characters."""
     start = size = 0
     for end, text in enumerate(texts):
         if end > start and size + len(text) > _GROUP:
@@ -106,7 +105,6 @@ def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _interleave(chosen: Bools, ones: TokenLists, others: TokenLists) -> TokenLists:
-    """Join the tokens of two groups of texts, in the order of the texts."""
     counts = np.empty(len(chosen), dtype=np.int64)
     counts[chosen], counts[~chosen] = ones.counts, others.counts
     from_ones = np.repeat(chosen, counts)

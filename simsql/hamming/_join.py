@@ -154,14 +154,12 @@ class _Prepared:
 
     @cached_property
     def balls(self) -> Balls:
-        """The keys in balls around the values of the prefix."""
         bits = self.here.prefix.bit_count()
         flips = flip_masks((1 << bits) - 1, self.here.radius)[1:]
         return Balls(self.keys, bits, self.behind, flips)
 
 
 def _pairs_agreeing(prepared: _Prepared, distance: int) -> Iterator[Pairs]:
-    """Yield the pairs of keys that agree in the prefix."""
     runs = find_runs(prepared.keys, prepared.behind)
     return _reported_first(_pairs_in_runs(prepared.keys, runs, distance, prepared.spanning), prepared)
 
@@ -303,7 +301,6 @@ def _sample(keys: Keys, runs: Runs) -> Keys:
 
 
 def _only(keys: Keys, runs: Runs) -> tuple[Keys, Runs]:
-    """Return only the keys of these runs, and the runs at their new positions."""
     starts = np.cumsum(runs.sizes) - runs.sizes
     if runs.sizes.sum() < keys.size:
         keys = keys[consecutive(runs.starts, runs.sizes)]
@@ -311,7 +308,6 @@ def _only(keys: Keys, runs: Runs) -> tuple[Keys, Runs]:
 
 
 def _whole(keys: int) -> Runs:
-    """Return a number of keys as one run."""
     return Runs(np.zeros(1, dtype=np.intp), np.array([keys], dtype=np.intp))
 
 

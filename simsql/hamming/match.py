@@ -131,7 +131,6 @@ def _matches(queries: Words, stored: Iterable[Fingerprints], distance: int) -> I
 
 
 def _slices(batches: Iterable[Fingerprints], size: int) -> Iterator[Words]:
-    """Yield the fingerprints of the batches, `size` at a time."""
     waiting: list[Words] = []
     missing = size
     for batch in batches:
@@ -181,7 +180,6 @@ def _varying_bits(queries: Words, fingerprints: Words) -> int:
 
 
 def _designs(varying: int, distance: int) -> Iterator[list[_Prefix]]:
-    """Yield the tables of each design for the set bits of `varying`, those with fewest tables first."""
     bits = varying.bit_count()
     if distance >= bits:
         return
@@ -213,7 +211,6 @@ def _look_up(
 
 
 def _compare_all(queries: Words, distance: int, fingerprints: Words) -> Iterator[tuple[Positions, Positions]]:
-    """Find matches by comparing all with all."""
     rows = TILE_ROWS // 2  # the pairs of a tile may all match
     tile = Tile(rows * TILE_COLUMNS)
     for left in range(0, fingerprints.size, TILE_COLUMNS):

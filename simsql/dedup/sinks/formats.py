@@ -63,7 +63,6 @@ def _round(similarity: float | None) -> float | None:
 
 
 def _write_json(number: int, members: Sequence[Member]) -> str:
-    """Return a line of JSON."""
     cluster = {
         "cluster": number,
         "size": len(members),
@@ -74,7 +73,6 @@ def _write_json(number: int, members: Sequence[Member]) -> str:
 
 
 def _describe_rows(number: int, members: Sequence[Member]) -> list[dict[str, Any]]:
-    """Return a row for each member."""
     return [
         describe_member(member) | {"cluster": number, "representative": member.representative_label}
         for member in members
@@ -82,7 +80,6 @@ def _describe_rows(number: int, members: Sequence[Member]) -> list[dict[str, Any
 
 
 def _write_rows(form: Format, number: int, members: Sequence[Member]) -> str:
-    """Return a row for each member."""
     rows = ([row[name] for name in _COLUMNS] for row in _describe_rows(number, members))
     return "".join(format_rows(form, tuple(_COLUMNS), rows, head=False))
 

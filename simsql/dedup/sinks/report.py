@@ -104,7 +104,6 @@ def _describe(
     clusters: Iterator[list[Member]],
     content_of: _Content,
 ) -> Iterator[list[ReportedMember]]:
-    """Yield the members of each cluster."""
     protected = decisions.comparison.documents.protected
 
     def describe(member: Member, similarities: Sequence[float | None]) -> ReportedMember:

@@ -94,7 +94,6 @@ class DecisionTable:
             raise SimsqlError(UNSTEADY)
 
     def _find_place(self) -> tuple[list[str], str]:
-        """Return the schema, if any, and the name of the table."""
         parts, current = self._raw.execute(
             "SELECT pg_catalog.parse_ident(%s), pg_catalog.current_schema()", [self._into]
         ).fetchall()[0]

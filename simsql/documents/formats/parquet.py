@@ -265,8 +265,6 @@ def _writing(target: Target, schema: Any, **options: Any) -> Iterator[Any]:
 
 
 class _Target(io.RawIOBase):
-    """A target as a file."""
-
     def __init__(self, target: Target) -> None:
         super().__init__()
         self.target: Target | None = target
