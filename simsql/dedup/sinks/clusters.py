@@ -135,18 +135,18 @@ class FileSink:
             page,
             decisions,
             source.recipe,
-            source.total,
-            picture_reader(source.path_of, source.read_text) if pictures else source.read_text,
             partial(unambiguous_name, null=null),
-            "\0" if null else "\n",
+            refused=refused,
+            content_of=source.content_of,
+            documents=source.total,
+            read_text=picture_reader(source.path_of, source.read_text) if pictures else source.read_text,
             skipped={
                 "skipped": source.reader.skips,
                 "not compared": source.wordless,
                 "not droppable": self.count.refused,
                 "not in the drop list": self.count.unlisted,
             },
+            line_end="\0" if null else "\n",
             noun="picture" if pictures else "document",
-            refused=refused,
-            content_of=source.content_of,
         )
         page.flush()

@@ -3,16 +3,16 @@
 import shlex
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import chain, combinations, islice
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 
 from simsql.dedup.members import Decisions, Member
-from simsql.documents import SkipCount, name_paths, printable
+from simsql.documents import name_paths, printable
 from simsql.documents.formats.pictures import show_picture
 from simsql.documents.output import Output
 from simsql.fingerprint import Recipe
@@ -47,22 +47,17 @@ def write_run_report(
     file: TextIO | Output[str],
     decisions: Decisions,
     recipe: Recipe,
-    documents: int,
-    read_text: Callable[[int], str | None],
     list_name: Callable[[Member], str | None],
-    line_end: str = "\n",
     *,
-    skipped: Mapping[str, SkipCount],
-    noun: Literal["document", "picture", "row"] = "document",
     refused: Container[int] = (),
     content_of: _Content = int,
+    **facts: Any,
 ) -> None:
-    """Write the report of a run among so many documents. `refused` has the positions of those not droppable.
+    """Write the report of a run. `refused` has the positions of documents that are not droppable.
 
-    `read_text` takes the position of a document, and returns None if a page cannot show it. `list_name` returns
-    the name of a document in a drop list; None if the line could mean something else. `content_of` returns what
-    two documents share that are in one place, so that neither must be dropped for the other. The rest is as in
-    `RunReport`.
+    `list_name` returns the name of a document in a drop list; None if the line could mean something else.
+    `content_of` returns what two documents share that are in one place, so that neither must be dropped for the
+    other. `facts` are the other fields of `RunReport`.
     """
     rules = decisions.comparison.rules
     options = {"date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}", "recipe": recipe.id}
@@ -73,15 +68,11 @@ def write_run_report(
     if rules.keep_under:
         options["keep under"] = name_paths(rules.keep_under)
     found = RunReport(
-        documents,
-        options,
-        _describe(decisions, list_name, decisions.clusters(refused), content_of),
-        read_text,
-        rules.drop if rules.checks_texts else None,
-        show_command(sys.argv[1:]),
-        skipped,
-        line_end,
-        noun,
+        options=options,
+        clusters=_describe(decisions, list_name, decisions.clusters(refused), content_of),
+        drop_similarity=rules.drop if rules.checks_texts else None,
+        command=show_command(sys.argv[1:]),
+        **facts,
     )
     write_report(file, found)
 

@@ -237,9 +237,9 @@ class TableSink:
             page,
             decisions,
             self._options.recipe,
-            self.decided,
-            lambda row: texts.read(number[row]),
             lambda row: None if set("\n\r") & set(row.name) else row.name,
+            documents=self.decided,
+            read_text=lambda row: texts.read(number[row]),
             skipped={"not decided": undecided},
             noun="row",
         )
