@@ -100,7 +100,7 @@ def _read(others: list[WorkerProcess], waiting: deque[Any], timeout: float | Non
                 other.is_ready = True
                 other.send_work()
             while waiting and other.tasks < _AHEAD:
-                other.send(waiting[0])
+                other.connection.send(waiting[0])
                 waiting.popleft()
                 other.tasks += 1
         except (EOFError, ConnectionError):
@@ -141,7 +141,8 @@ def map_in_processes(
             if other and other.load() < _AHEAD:
                 found.append(other.submit(batch, load(batch)))
             else:
-                found.append(_done(work(batch)))
+                found.append(Future())
+                found[-1].set_result(work(batch))
             del batch  # it may be long, and is not kept while the next one is read
             while found and (found[0].done() or len(found) > _WAITING * workers):
                 yield found.popleft().result()
@@ -150,12 +151,6 @@ def map_in_processes(
     finally:
         for other in others:
             other.stop()
-
-
-def _done(result: Result) -> Future[Result]:
-    future: Future[Result] = Future()
-    future.set_result(result)
-    return future
 
 
 def _once(work: Callable[[Any], Any], task: Any) -> Iterator[Any]:
@@ -190,10 +185,6 @@ class WorkerProcess:
         """Send what it does with each task, which may be large: after it has said that it is ready."""
         self.connection.send_bytes(self._sent.work)
         del self._sent
-
-    def send(self, task: Any) -> None:
-        """Send a task."""
-        self.connection.send(task)
 
     def receive(self) -> tuple[bool, Any] | None:
         """Return whether a result was computed, with it or an exception; None when it wants another task."""
@@ -254,7 +245,7 @@ class _FedProcess(WorkerProcess, Generic[Task, Result]):
         try:
             self.send_work()
             while (batch := self._batches.get()) is not None:
-                self.send(batch)
+                self.connection.send(batch)
                 del batch
         except ConnectionError:
             pass  # `_receive` notices it, too

@@ -13,7 +13,6 @@ from simsql.documents.document import USUAL, Layout
 from simsql.documents.records import Record, check_filled, missing_field, name_of, spell_fingerprint
 
 _MISSING = object()
-_ALL: tuple[str, ...] = ()  # that are there: none is lacking
 _STEP = re.compile(r"\[\]|[^.\[]+(?:\[(?!\])[^.\[]*)*")
 
 
@@ -36,7 +35,8 @@ class Fields:
 
     def read(self, record: Mapping[str, Any]) -> Record:
         """Return the text, the id and the values of a record. Raise UnfitError if it has no text."""
-        text, lacks = None if self._only is None else record.get(self._only), _ALL
+        text = None if self._only is None else record.get(self._only)
+        lacks: tuple[str, ...] = ()
         if type(text) is not str:
             text, lacks = self._join(record)
         check_filled(text)
@@ -55,7 +55,7 @@ class Fields:
         if all(value is None for value in found.values()):
             raise UnfitError("no text", f"the field {min(found)!r} is null")
         if self._layout.fingerprints:
-            return spell_fingerprint(found.popitem()[1], self._layout), _ALL
+            return spell_fingerprint(found.popitem()[1], self._layout), ()
         text = "\n".join(
             part for name, value in found.items() for part in _parts(name, value, is_list="[]" in name)
         )

@@ -191,7 +191,18 @@ class _Layout:
         order = np.argsort(component, kind="stable")
         self._documents = documents[order]
         self._place[self._documents] = np.arange(len(order))
-        self._firsts = _first_of_tiles(component[order], counts[self._documents])
+        # A tile is a part of a component.
+        new = np.diff(component[order], prepend=-1) != 0
+        (starts,) = np.nonzero(new)
+        sizes = np.diff(starts, append=len(order))
+        sums = np.cumsum(counts[self._documents])
+        before = sums - counts[self._documents]
+        for cut in (
+            (np.arange(len(order)) - np.repeat(starts, sizes)) // _TILE,
+            (before - np.repeat(before[starts], sizes)) // _TILE_TOKENS,
+        ):
+            new[1:] |= cut[1:] != cut[:-1]
+        self._firsts = np.flatnonzero(new)
         self._sizes = np.diff(self._firsts, append=len(order))
         self._tile = np.repeat(np.arange(len(self._sizes)), self._sizes)
 
@@ -249,16 +260,3 @@ class _Layout:
                 position[left[pairs]] - start,
                 position[right[pairs]] - start,
             )
-
-
-def _first_of_tiles(component: I64, counts: I64) -> I64:
-    """Return the first document of each tile. The documents of a component follow one another."""
-    new = np.diff(component, prepend=-1) != 0
-    (starts,) = np.nonzero(new)
-    sizes = np.diff(starts, append=len(component))
-    position = np.arange(len(component)) - np.repeat(starts, sizes)
-    before = np.cumsum(counts) - counts
-    before -= np.repeat(before[starts], sizes)
-    for cut in (position // _TILE, before // _TILE_TOKENS):
-        new[1:] |= cut[1:] != cut[:-1]
-    return np.flatnonzero(new)

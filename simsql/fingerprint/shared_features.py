@@ -64,7 +64,10 @@ class _Numbered:
         group = self._group[self._documents]
         of_group = np.bincount(group[new], minlength=len(groups))
         self._columns = np.cumsum(new) - 1 - (np.cumsum(of_group) - of_group)[group]
-        self._widths = _rounded(-(-of_group // 64))
+        # Numbers with two binary digits, so that there are few different widths.
+        widths = -(-of_group // 64)
+        unit = np.maximum(np.frexp(widths.astype(np.float64))[1] - 2, 0)
+        self._widths: I64 = -(-widths >> unit) << unit
 
     def count_shared(self, left: I64, right: I64) -> I64:
         """Return the number of features that both documents of each pair have."""
@@ -118,10 +121,3 @@ def _order(hashes: U64, ends: I64) -> tuple[I64, NDArray[np.bool_]]:
         new = first_of_equals(ordered)
         new[starts] = True
     return place, new
-
-
-def _rounded(widths: I64) -> I64:
-    """Round up to a number with two binary digits, so that there are few different widths."""
-    unit = np.maximum(np.frexp(widths.astype(np.float64))[1] - 2, 0)
-    rounded: I64 = -(-widths >> unit) << unit
-    return rounded

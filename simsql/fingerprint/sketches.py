@@ -113,7 +113,10 @@ def minima_of_tokens(tokens: TokenLists, *, features: bool = False) -> Minima:
                 np.minimum(smallest, _minima(hashes, np.array([len(hashes)])), out=smallest)
         else:
             smallest = _minima(*((here, counts[texts]) if features else padded_trigrams(here, counts[texts])))
-        found.sketches[texts] = _bits(smallest)
+        # A bit is the lowest of the smallest value, mixed with the number of its function.
+        bits = mix(smallest | _NUMBERS).astype(np.uint8) & np.uint8(1)
+        octets = np.ascontiguousarray(np.packbits(bits, axis=0, bitorder="little").T)
+        found.sketches[texts] = octets.view("<u8")[:, 0]
         found.bands[texts] = _bands(smallest)
         start = end
     return found
@@ -146,13 +149,6 @@ def _minima(hashes: U64, counts: I64) -> U32:
         np.multiply(upper, multiplier, out=values)
         np.minimum.reduceat(values, starts, out=smallest[function])
     return smallest
-
-
-def _bits(smallest: U32) -> U64:
-    """Return the sketches with these smallest values: the lowest bit of each, mixed with its function's number."""
-    bits = mix(smallest | _NUMBERS).astype(np.uint8) & np.uint8(1)
-    octets = np.ascontiguousarray(np.packbits(bits, axis=0, bitorder="little").T)
-    return octets.view("<u8")[:, 0].astype(np.uint64)
 
 
 def _bands(smallest: U32) -> U32:

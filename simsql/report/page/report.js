@@ -648,17 +648,14 @@
   click("drop-list", () => download("drop-list.txt", "text/plain", dropList().map((line) => line + index.lineEnd)));
   click("reset", () => reset(false));
   click("reset-all", () => reset(true));
-  click("previous-page", () => turnPage(-1));
-  click("next-page", () => turnPage(1));
+  const STEPS = { page: turnPage, members: turnMembers, cluster: stepCluster, change: (by) => showChange(state.change + by) };
+  for (const [name, step] of Object.entries(STEPS)) {
+    click(`previous-${name}`, () => step(-1));
+    click(`next-${name}`, () => step(1));
+  }
   const undo = () => labels.undo() && redraw("Undone");
   click("undo", undo);
   click("keep", keepRight);
-  click("previous-change", () => showChange(state.change - 1));
-  click("next-change", () => showChange(state.change + 1));
-  click("previous-members", () => turnMembers(-1));
-  click("next-members", () => turnMembers(1));
-  click("previous-cluster", () => stepCluster(-1));
-  click("next-cluster", () => stepCluster(1));
   click("list", (event) => {
     const row = event.target.closest("[data-cluster]");
     if (!row) return;
@@ -708,8 +705,8 @@
     ArrowUp: () => stepCluster(-1),
     n: () => state.cluster && stepMember(1),
     p: () => state.cluster && stepMember(-1),
-    d: () => showChange(state.change + 1),
-    D: () => showChange(state.change - 1),
+    d: () => STEPS.change(1),
+    D: () => STEPS.change(-1),
     b: keepRight,
     u: undo,
     1: () => judge(LABELS[0]),
