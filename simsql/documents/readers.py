@@ -18,7 +18,7 @@ from simsql.documents.reports import WRONG_SHAPE, Report, SkipCount, name_paths
 from simsql.errors import SimsqlError, UsageError
 
 
-class DocumentReader:
+class DocumentReader(FileReader):
     """The documents in files, folders and standard input; iterate over it.
 
     Yield a `Document` for every text and a `Skip` for everything that cannot be used. A bad document or an
@@ -42,12 +42,11 @@ class DocumentReader:
     ) -> None:
         if "" in paths:  # of a variable that is not set: Path would take it for this folder
             raise UsageError("a path is empty: name a file or a folder")
-        self._layout = replace(layout, encoding=_known_encoding(layout.encoding))
+        super().__init__(replace(layout, encoding=_known_encoding(layout.encoding)), stdin=stdin)
         named = {"stdin" if str(path) == "-" else printable(storable(Path(path))) for path in paths}
         self.skips = SkipCount(named)
         """What `documents` has skipped and read. What is in `parts` has to be added."""
         self._paths = paths
-        self._file_reader = FileReader(self._layout, stdin=stdin)
         arguments = [None if str(path) == "-" else Path(path) for path in paths]
         if stdin is None and None in arguments:
             raise UsageError("'-' means standard input, but there is none")
@@ -55,28 +54,23 @@ class DocumentReader:
         self.bytes_total = self._files.bytes_total
         """The final value of `bytes_done`; None if the paths include standard input, a pipe or a device."""
 
-    @property
-    def bytes_done(self) -> int:
-        """Number of bytes read so far. Compressed files count by their compressed size."""
-        return self._file_reader.bytes_done
-
     def __iter__(self) -> Iterator[Document | Skip]:
-        self._file_reader.bytes_done = 0
+        self.bytes_done = 0
         for found in self._files:
             if isinstance(found, Skip):
                 yield found
             else:
-                yield from self._file_reader.read(found)
+                yield from self.read(found)
 
     def files(self) -> Iterator[tuple[Found, Format]]:
         """Yield the files that are there, with their formats."""
         for found in self._files:
             if isinstance(found, Found):
-                yield found, format_of(found, self._layout)
+                yield found, format_of(found, self.layout)
 
     def parts(self) -> Iterator[Part]:
         """Yield parts of the files that any process can read, in the order of the documents."""
-        return split(self._files, self._file_reader)
+        return split(self._files, self)
 
     def is_small(self, parts: int) -> bool:
         """Return whether the documents are less than this number of parts. A stream may be of any length."""
@@ -102,7 +96,7 @@ class DocumentReader:
         ((most, _),) = self.skips.by_reason.most_common(1)
         first = next(skip for skip in self.skips.examples if skip.reason == most)
         if not advice and "-" in map(str, self._paths) and self.skips.by_reason["not JSON"]:
-            column = " or ".join(map(repr, self._layout.text_fields))
+            column = " or ".join(map(repr, self.layout.text_fields))
             advice = f"; stdin must be JSON lines, or a table with a column {column}"
         which = "the first was" if len(self.skips.by_reason) == 1 else f"the first {most} was"
         said = f"no documents in {where}: skipped {reasons}; {which} {first.place}: {first.detail}{advice}"

@@ -2,7 +2,6 @@
 
 from array import array
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,14 +16,6 @@ from simsql.documents.spool import TextSpool, TokenSpool
 
 _DAMAGED = "not utf-8"
 _NAMED = 10  # of such rows, as of files
-
-
-class Row(NamedTuple):
-    """A row whose text is not null."""
-
-    place: int
-    characters: int
-    digests: tuple[int, ...]
 
 
 class RowSource:
@@ -48,22 +39,19 @@ class RowSource:
         options = self._options
         with stages.stage("sort keys"):
             self.order = self.table.read_order(options.rules.keep_field)
-        places, numbers = array("q"), array("q")
+        numbers = array("q")  # for each row with a text: place, characters, digests
         with stages.stage("read and fingerprint", len(self.order.place)) as report:
             found = describe_texts(self._rows(report), options.recipe, options.rules, tokens, options.workers)
             for rows, features in found:
-                places.extend(row.place for row in rows)
                 for row in rows:
-                    numbers.extend((row.characters, *row.digests))
+                    numbers.extend(row)
                 self._features.append(features)
         if named := list(self._damaged)[:_NAMED]:
             for place, _, label in self.table.labelled_texts(np.array(named, dtype=np.int64)):
                 self.skips.add(Skip(f"row {printable(label)}", _DAMAGED, self._damaged[place]))
             self.skips.by_reason[_DAMAGED] = len(self._damaged)
-        self.place = np.array(places, dtype=np.int64)
-        """The place of each row."""
+        self.place, characters, *digests = np.frombuffer(numbers, dtype=np.int64).reshape(-1, 2 + DIGESTS).T
         order = self.order.find(self.place)
-        characters, *digests = np.frombuffer(numbers, dtype=np.int64).reshape(-1, 1 + DIGESTS).T
         return Corpus(
             concatenate(self._features),
             characters,
@@ -73,7 +61,7 @@ class RowSource:
             scope=order.scope,
         )
 
-    def _rows(self, report: Report) -> Iterator[tuple[Row, str]]:
+    def _rows(self, report: Report) -> Iterator[tuple[tuple[int, ...], str]]:
         for number, (place, text) in enumerate(self.table.rows(), 1):
             report(number)
             if text is None:
@@ -82,7 +70,7 @@ class RowSource:
                 wrong = f"byte {text.start + 1} of the text is not utf-8"
                 self._damaged[place] = f"{wrong}: it is damaged or in another encoding"
             else:
-                yield Row(place, len(text), digests_of(text, self._options.rules.protect)), text
+                yield (place, len(text), *digests_of(text, self._options.rules.protect)), text
             del text  # a long text is not kept while the next one is read
 
     def undecided(self) -> dict[str, int]:
