@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from simsql.arrays.positions import consecutive, portions
+from simsql.arrays.positions import consecutive, gather, portions
 from simsql.decide.documents import I64, U64, Flags, Similarities
 from simsql.decide.stars import SimilarPairs
 from simsql.errors import SimsqlError
 from simsql.fingerprint import Tokens, compare_pairs, documents_of, pairs_of
 from simsql.hamming import find_matches, find_pairs
 
-# Candidates that are compared together, eight bytes each: many, so that documents are seldom read again.
-_TOGETHER = 1 << 26
 # Candidates that are listed at a time, or those of one document.
 _LISTED = 1 << 18
+# Candidates that are compared together: many, so that documents are seldom read again, but not more than
+# `compare_pairs` looks at together.
+_TOGETHER = (1 << 23) - _LISTED
 # They take 6.4 GB, and a few times that until all is decided.
 _PAIRS_AT_MOST = 400_000_000
 
@@ -30,8 +31,8 @@ def compare_candidates(
     tokens: Tokens, candidates: Candidates, least: float = 0
 ) -> Iterator[tuple[I64, I64, Similarities]]:
     """Yield the similarities of pairs. Those that cannot be `least` similar may be left out."""
-    for pairs in _together(candidates):
-        yield from compare_pairs(tokens, pairs, least)
+    for together in gather((pairs_of(*pairs) for pairs in candidates), len, _TOGETHER):
+        yield from compare_pairs(tokens, np.concatenate(together), least)
 
 
 def choose_similar(
@@ -59,21 +60,6 @@ def choose_similar(
     pairs, similarities = map(np.concatenate, zip(*found, strict=True))
     del found
     return SimilarPairs(*documents_of(pairs), similarities)
-
-
-def _together(candidates: Iterator[tuple[I64, I64]]) -> Iterator[U64]:
-    """Yield pairs as numbers, many at once. The array is used again."""
-    together = np.empty(_TOGETHER, dtype=np.uint64)
-    size = 0
-    for left, right in candidates:
-        pairs = pairs_of(left, right)
-        while size + len(pairs) >= _TOGETHER:
-            together[size:], pairs = pairs[: _TOGETHER - size], pairs[_TOGETHER - size :]
-            yield together
-            size = 0
-        together[size : size + len(pairs)] = pairs
-        size += len(pairs)
-    yield together[:size]
 
 
 class _Group:

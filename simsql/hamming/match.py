@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from simsql.arrays.checks import FINGERPRINT_BITS, distinct_fingerprints, fingerprint_list, whole_number
 from simsql.arrays.columns import Column, Fingerprints
 from simsql.arrays.positions import consecutive, portions
-from simsql.hamming._tiles import TILE_COLUMNS, TILE_ROWS, Tile
+from simsql.hamming._tiles import TILE_COLUMNS, TILE_ROWS, Tile, batched
 from simsql.hamming.blocks import block_masks, flip_masks
 from simsql.hamming.design import TABLES_AT_MOST, Design
 
@@ -112,7 +112,11 @@ def _matches(queries: Words, stored: Iterable[Fingerprints], distance: int) -> I
         return
     search: _Search | None = None
     reported = np.empty(0, dtype=np.uint64)
-    for fingerprints in _slices(stored, max(_SLICE, _SLICE_PER_QUERY * queries.size)):
+    size = max(_SLICE, _SLICE_PER_QUERY * queries.size)
+    words = map(fingerprint_list, stored)
+    # Copies: the caller may reuse the memory of a batch.
+    pieces = (some[at : at + size].copy() for some in words for at in range(0, some.size, size))
+    for fingerprints in batched(pieces, size):
         search = search or cheapest_search(queries, fingerprints, distance)
         # Search twice, so that repeated values are tracked only among fingerprints with a match.
         near = np.zeros(fingerprints.size, dtype=bool)
@@ -128,20 +132,6 @@ def _matches(queries: Words, stored: Iterable[Fingerprints], distance: int) -> I
                 pair = queries[owners], fresh[positions]
                 yield Matches(*pair, np.bitwise_count(np.bitwise_xor(*pair)))
         reported = np.insert(reported, places, fresh)
-
-
-def _slices(batches: Iterable[Fingerprints], size: int) -> Iterator[Words]:
-    waiting: list[Words] = []
-    missing = size
-    for batch in batches:
-        words = fingerprint_list(batch)
-        while words.size >= missing:
-            yield np.concatenate([*waiting, words[:missing]])
-            words, waiting, missing = words[missing:], [], size
-        waiting.append(words.copy())  # the caller may reuse the memory of a batch
-        missing -= words.size
-    if missing < size:
-        yield np.concatenate(waiting)
 
 
 def cheapest_search(queries: Words, fingerprints: Words, distance: int) -> _Search:

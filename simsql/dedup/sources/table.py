@@ -249,14 +249,20 @@ class SourceTable:
 
         Few of them are in memory at a time.
         """
-        for part, tid, *values in self._fetch("simsql_rows", self.compose(_READ)):
-            text: str | UnicodeDecodeError | None
-            try:
-                text = self._text(values)
-            except UnicodeDecodeError as error:
-                text = error
-            yield self._place(part, tid), text
-            del text  # a long text is not kept while the next one is read
+        size = _FIRST_ROWS
+        with self.raw.cursor("simsql_rows") as cursor:
+            cursor.execute(self.compose(_READ))
+            while rows := cursor.fetchmany(size):
+                characters = sum(len(text) for row in rows for text in row[2:] if text is not None)
+                for part, tid, *values in rows:
+                    text: str | UnicodeDecodeError | None
+                    try:
+                        text = self._text(values)
+                    except UnicodeDecodeError as error:
+                        text = error
+                    yield self._place(part, tid), text
+                    del text, values  # a long text is not kept while the next one is read
+                size = max(1, min(_FETCHED_ROWS, _FETCHED_CHARACTERS * len(rows) // max(1, characters)))
 
     def text_at(self, alias: str) -> sql.Composable:
         """Return the expression for the text that digests are of: as it is stored, not what is made of it."""
@@ -321,16 +327,6 @@ class SourceTable:
         keys = self.key_columns(self._found.relation)
         label = keys if len(self.keys) == 1 else sql.SQL("ROW({})").format(keys)
         return self._readable(sql.SQL("pg_catalog.concat({})").format(label)) if self._has_bytes else label
-
-    def _fetch(self, name: str, statement: sql.Composed) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a statement whose third columns on are texts, few of them in memory at a time."""
-        size = _FIRST_ROWS
-        with self.raw.cursor(name) as cursor:
-            cursor.execute(statement)
-            while rows := cursor.fetchmany(size):
-                characters = sum(len(text) for row in rows for text in row[2:] if text is not None)
-                yield from rows
-                size = max(1, min(_FETCHED_ROWS, _FETCHED_CHARACTERS * len(rows) // max(1, characters)))
 
     def compose(self, statement: str, **parts: sql.Composable | str) -> sql.Composed:
         """Return a statement about the table; `parts` are its other slots, names as strings."""
