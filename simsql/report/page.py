@@ -9,6 +9,7 @@ from typing import TextIO
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from simsql import __version__
+from simsql.arrays.positions import gather
 from simsql.documents import printable
 from simsql.documents.output import Output
 from simsql.report.collected import Collected, to_json
@@ -83,22 +84,18 @@ class _Clusters:
 
     def texts(self) -> Iterator[str]:
         """Yield chunks: lists with a list of texts for each cluster. A text that is cut is a list of its own."""
-        chunk: list[str] = []
-        size = chunks = 0
+        for number, chunk in enumerate(gather(self._texts_of_clusters(), len, _CHUNK)):
+            self._places += [(number, at) for at in range(len(chunk))]
+            yield f"[{','.join(chunk)}]"
+
+    def _texts_of_clusters(self) -> Iterator[str]:
         for rows, stored in self._collected.texts(self._limits.clusters, self._limits.members):
             characters = {row[-1]: row[-2] for row in rows}
             texts = []
             for number, full in enumerate(stored):
                 text = cut_text(full, self._limits.text)
                 texts.append(to_json(text if len(text) == characters[number] else [text]))
-            self._places.append((chunks, len(chunk)))
-            chunk.append(f"[{','.join(texts)}]")
-            size += len(chunk[-1])
-            if size > _CHUNK:
-                yield _as_list(chunk)
-                chunk, size, chunks = [], 0, chunks + 1
-        if chunk:
-            yield _as_list(chunk)
+            yield f"[{','.join(texts)}]"
 
     def index(self) -> Iterator[str]:
         """Yield the parts of a list: for each cluster its chunk, its position there, its size and its members."""
@@ -109,10 +106,6 @@ class _Clusters:
                     row[3] = -1  # the kept text is left out
             item = to_json([*self._places[number], len(all_rows), rows])
             yield f"{',' if number else ''}{item}"
-
-
-def _as_list(items: list[str]) -> str:
-    return f"[{','.join(items)}]"
 
 
 def _policy(style: str, script: str, *, pictures: bool) -> str:
