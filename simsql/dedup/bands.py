@@ -37,6 +37,15 @@ class Described(NamedTuple):
     scope: I64 | None = None
     """Only texts of one scope are similar."""
 
+    def near(self, left: I64, right: I64, sketch: int, both: int) -> Flags:
+        """Return which pairs are candidates, given the bits of `bits_of_candidates`."""
+        apart = np.bitwise_count(self.sketches[left] ^ self.sketches[right])
+        near: Flags = apart <= sketch
+        near &= apart + np.bitwise_count(self.fingerprints[left] ^ self.fingerprints[right]) <= both
+        if self.scope is not None:
+            near &= self.scope[left] == self.scope[right]
+        return near
+
 
 class Sizes(NamedTuple):
     """Up to how many texts a bucket is not a crowd, and is rare."""
@@ -71,24 +80,6 @@ def bits_of_candidates(distance: int, similarity: float) -> tuple[int, int]:
     return sketch, sketch + distance + _BEYOND
 
 
-class Limits:
-    """How near the sketches and fingerprints of candidates are."""
-
-    def __init__(self, texts: Described, distance: int, similarity: float) -> None:
-        self._texts = texts
-        self._sketch, self._both = bits_of_candidates(distance, similarity)
-
-    def near(self, left: I64, right: I64) -> Flags:
-        """Return which pairs are candidates."""
-        fingerprints, sketches, _, scope = self._texts
-        apart = np.bitwise_count(sketches[left] ^ sketches[right])
-        near: Flags = apart <= self._sketch
-        near &= apart + np.bitwise_count(fingerprints[left] ^ fingerprints[right]) <= self._both
-        if scope is not None:
-            near &= scope[left] == scope[right]
-        return near
-
-
 class Buckets:
     """The buckets of each band: their texts, and which of them are crowds."""
 
@@ -100,7 +91,7 @@ class Buckets:
         new: Flags | None = None,
         crowded: Crowded | None = None,
     ) -> None:
-        self._texts, self.limits = texts, Limits(texts, distance, similarity)
+        self._texts, self._bits = texts, bits_of_candidates(distance, similarity)
         self._old = None if new is None else ~new
         total = len(texts.sketches)
         self._some = np.arange(total) if crowded is None else crowded.members
@@ -137,7 +128,7 @@ class Buckets:
             for part in portions(behind, _TOGETHER):
                 left = text[np.repeat(some[part], behind[part])]
                 right = text[consecutive(some[part] + 1, behind[part])]
-                near = self.limits.near(left, right)
+                near = self.near(left, right)
                 left, right = left[near], right[near]
                 in_crowds = self.crowded[left] & self.crowded[right] != 0
                 yield self._new_in(band, left[~in_crowds], right[~in_crowds])
@@ -154,9 +145,13 @@ class Buckets:
             left, right = left[new], right[new]
         return left, right
 
+    def near(self, left: I64, right: I64) -> Flags:
+        """Return which pairs are near enough to be candidates."""
+        return self._texts.near(left, right, *self._bits)
+
     def meet(self, left: I64, right: I64) -> Flags:
         """Return which pairs are candidates, listed or in a crowd."""
-        met: Flags = self.limits.near(left, right) & (self._shared(left, right)[0] != 0)
+        met: Flags = self.near(left, right) & (self._shared(left, right)[0] != 0)
         return met
 
     def first_crowd(self, left: I64, right: I64) -> I64:

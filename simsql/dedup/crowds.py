@@ -154,7 +154,7 @@ class Crowds:
         """Return the candidates among some texts, which are in the order of their turns."""
         one, other = np.nonzero(np.triu(np.broadcast_to(self._open[asked], (len(asked),) * 2), 1))
         left, right = asked[one], asked[other]
-        near = self._buckets.limits.near(left, right)
+        near = self._buckets.near(left, right)
         left, right = left[near], right[near]
         first = self._buckets.first_crowd(left, right)
         return left[first >= 0], right[first >= 0]
@@ -173,7 +173,7 @@ class Crowds:
             left, band = np.repeat(centre[some], sizes), np.repeat(self._bands[crowds[some]], sizes)
             right = self._texts[consecutive(begins[crowds[some]], sizes)]
             (chosen,) = np.nonzero(self._open[right])
-            chosen = chosen[self._buckets.limits.near(left[chosen], right[chosen])]
+            chosen = chosen[self._buckets.near(left[chosen], right[chosen])]
             left, right = left[chosen], right[chosen]
             chosen = self._buckets.first_crowd(left, right) == band[chosen]
             yield left[chosen], right[chosen]

@@ -7,7 +7,7 @@ import numpy as np
 from simsql.arrays.positions import consecutive
 from simsql.decide.documents import I64, Flags, Similarities
 from simsql.decide.rules import Rules
-from simsql.dedup.bands import Buckets, Described, Limits
+from simsql.dedup.bands import Buckets, Described, bits_of_candidates
 from simsql.documents import DocumentReader, SkipCount, Stages, name_paths, printable
 from simsql.errors import SimsqlError
 from simsql.evaluate.labels import Labelled
@@ -74,7 +74,7 @@ class LabelledTexts:
         found = np.full(len(self._left), NO_FINGERPRINT)
         met = Buckets(texts, 64, least).meet(self._left, self._right)
         for distance, bits in sorted(limits.items(), reverse=True):
-            found[met & Limits(texts, bits, least).near(self._left, self._right)] = distance
+            found[met & texts.near(self._left, self._right, *bits_of_candidates(bits, least))] = distance
         return found
 
 
