@@ -16,14 +16,7 @@ from simsql.dedup.corpus import Features, Strings, concatenate
 from simsql.documents import NO_WORDS, Document, Skip, SkipCount, storable
 from simsql.documents.parts import Part
 from simsql.documents.spool import TextSpool, TokenSpool, digest_tokens
-from simsql.fingerprint import (
-    Minima,
-    Recipe,
-    count_pixels,
-    map_items,
-    simhash_items,
-    simhash_items_with_tokens,
-)
+from simsql.fingerprint import Minima, Recipe, count_pixels, map_items, simhash_items, simhash_items_with_tokens
 
 Item = TypeVar("Item")
 

@@ -8,12 +8,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from simsql.arrays.checks import (
-    FINGERPRINT_BITS,
-    differing_bits,
-    distinct_fingerprints,
-    whole_number,
-)
+from simsql.arrays.checks import FINGERPRINT_BITS, differing_bits, distinct_fingerprints, whole_number
 from simsql.arrays.columns import Column, Fingerprints, OneFingerprint
 from simsql.arrays.positions import roots_of, unite
 from simsql.errors import UsageError

@@ -8,15 +8,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from simsql.documents.decoding import (
-    CORRUPT,
-    RecordBytes,
-    Stream,
-    UnfitError,
-    cut_off,
-    decode_text,
-    too_long,
-)
+from simsql.documents.decoding import CORRUPT, RecordBytes, Stream, UnfitError, cut_off, decode_text, too_long
 from simsql.documents.document import Document, Found, Layout, Skip, printable
 from simsql.documents.fields import Fields, type_of
 from simsql.documents.formats import Format, Target, leave_out
