@@ -180,14 +180,11 @@ def load_command(
             print_skips(reader.skips, run.console)
         else:
             with engine.connect() as connection:
-                summary = load_documents(
-                    connection, reader, table, stages, **shared, fingerprints=has_fingerprints
-                )
+                counts = load_documents(connection, reader, table, stages, **shared, fingerprints=has_fingerprints)
                 print_skips(reader.skips, run.console)
                 reader.skips.check_read("nothing is loaded")
                 with stages.stage("commit"):
                     connection.commit()
-            counts = Counter({"loaded": summary.documents, "without words": summary.without_fingerprint})
     stages.add_stage("disconnect" if has_url else "stop the server")
     print_summary([*_lines(counts, deciding), *count_skips(reader.skips)], stages, run.console)
     reader.skips.check_read()

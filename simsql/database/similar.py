@@ -98,11 +98,11 @@ def queries_for_text(
         raise UsageError("recall must be below 1: only near finds every fingerprint, within a distance")
     if recipe.of_pictures:
         raise UsageError(f"{column} holds fingerprints of pictures, which have no similar texts: use near")
-    found = flips_of_parts(text_parts(text, sources, column), recipe, similarity)
-    if found.fingerprint is None:
+    fingerprint, probabilities = flips_of_parts(text_parts(text, sources, column), recipe, similarity)
+    if fingerprint is None:
         return []
     most = _USUAL_PROBES if recall is None else _MAX_PROBES
-    probes = [direct(design, found.probabilities, wanted, most) for design in designs]
+    probes = [direct(design, probabilities, wanted, most) for design in designs]
     # That of the index is one of these designs.
     expected = max(each.expected_recall for each in probes)
     if expected < (_LEAST_RECALL if recall is None else recall - 0.005):
@@ -112,8 +112,7 @@ def queries_for_text(
             f" exactly as similar, not {wanted:g}: {advice}",
             RecallWarning,
         )
-    fingerprint, name = found.fingerprint, recipe.id
-    return [SimilarQuery(fingerprint, name, *each) for each in zip(designs, probes, strict=True)]
+    return [SimilarQuery(fingerprint, recipe.id, *each) for each in zip(designs, probes, strict=True)]
 
 
 def similar_texts(

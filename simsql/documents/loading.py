@@ -1,7 +1,7 @@
 """Load documents and their fingerprints into a table of the user."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
@@ -13,16 +13,6 @@ from simsql.database.unique import NewDocument
 from simsql.documents import Document, DocumentReader, Report, Skip, Stages
 from simsql.documents.reports import DUPLICATE, repeated_id
 from simsql.fingerprint import Recipe
-
-
-@dataclass(frozen=True)
-class LoadSummary:
-    """The results of a load."""
-
-    documents: int
-    """Number of added rows."""
-    without_fingerprint: int
-    """Number of added rows without a fingerprint, because their text has no words."""
 
 
 def load_documents(
@@ -38,8 +28,8 @@ def load_documents(
     recipe: Recipe | None = None,
     workers: int | None = None,
     fingerprints: bool = False,
-) -> LoadSummary:
-    """Add one row per document to a table, in the connection's transaction, and return a summary.
+) -> Counter[str]:
+    """Add one row per document to a table, in the connection's transaction, and count them.
 
     Skip documents whose id the table already has, if the id column has a unique index. `table` is a name as in
     SQL. Without `column`, the fingerprints go to that of the table's only index, by its recipe; without another
@@ -102,7 +92,7 @@ def load_documents(
     # A load that is repeated has nothing to add.
     if not documents and not reader.skips.by_reason[DUPLICATE]:
         raise reader.nothing_found()
-    return LoadSummary(documents, empty)
+    return Counter({"loaded": documents, "without words": empty})
 
 
 def new_documents(reader: DocumentReader, report: Report) -> Iterator[NewDocument]:

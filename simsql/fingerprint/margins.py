@@ -8,7 +8,6 @@ normal distribution at -r m / sqrt(1 - r**2), for a correlation of r. Bits are i
 
 from collections.abc import Iterable, Sequence
 from math import erfc, sqrt
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,21 +19,18 @@ from simsql.fingerprint.jaccard import compare_texts, similarity_many
 from simsql.fingerprint.recipe import Recipe
 
 
-class Flips(NamedTuple):
-    """The fingerprint of a text, and how likely its bits differ in a similar text."""
+def flips_of_parts(
+    parts: Iterable[tuple[str, int]], recipe: Recipe, similarity: float
+) -> tuple[int | None, NDArray[np.float64]]:
+    """Return the fingerprint of weighted texts, and how likely its bits differ in texts of this similarity (0 to 1).
 
-    fingerprint: int | None
-    """None for a text without features."""
-    probabilities: NDArray[np.float64]
-    """The shape is (64,), from the least significant bit; the values are between 0 and 0.5."""
-
-
-def flips_of_parts(parts: Iterable[tuple[str, int]], recipe: Recipe, similarity: float) -> Flips:
-    """Return the flips of weighted texts, as `simhash_parts` takes them, in texts of a similarity from 0 to 1."""
+    The texts are as for `simhash_parts`; without features, they have no fingerprint. The probabilities have the
+    shape (64,), from the least significant bit; they are between 0 and 0.5.
+    """
     fingerprint, margins = margins_of_parts(parts, recipe)
     correlation = expected_correlation(similarity, recipe)
     scale = correlation / sqrt(2 * (1 - correlation**2))
-    return Flips(fingerprint, np.array([erfc(scale * margin) / 2 for margin in margins.tolist()]))
+    return fingerprint, np.array([erfc(scale * margin) / 2 for margin in margins.tolist()])
 
 
 def expected_correlation(similarity: float, recipe: Recipe) -> float:

@@ -71,7 +71,7 @@ def test_a_fingerprint_without_a_vote_never_flips():
 
 
 def test_a_text_without_features_has_no_fingerprint():
-    assert flips_of_parts([("...", 1)], DEFAULT_RECIPE, 0.6).fingerprint is None
+    assert flips_of_parts([("...", 1)], DEFAULT_RECIPE, 0.6)[0] is None
 
 
 def test_bits_flip_as_often_as_expected():
@@ -85,10 +85,10 @@ def test_bits_flip_as_often_as_expected():
         start = chance.randrange(150)
         other = words[:start] + chance.choices(vocabulary, k=50) + words[start + 50 :]
         text, edited = " ".join(words), " ".join(other)
-        found = flips_of_parts([(text, 1)], recipe, similarity(text, edited))
-        differing = found.fingerprint ^ simhash(edited, recipe)
-        order = np.argsort(found.probabilities)
-        expected += found.probabilities[order]
+        fingerprint, probabilities = flips_of_parts([(text, 1)], recipe, similarity(text, edited))
+        differing = fingerprint ^ simhash(edited, recipe)
+        order = np.argsort(probabilities)
+        expected += probabilities[order]
         flipped += np.array([differing >> bit & 1 for bit in order.tolist()])
     groups = expected.reshape(8, 8).sum(axis=1), flipped.reshape(8, 8).sum(axis=1)
     for likely, seen in zip(*groups, strict=True):
