@@ -47,12 +47,8 @@ class Tokens(NamedTuple):
         return padded_trigrams(tokens, counts) if self.kind == "words" else (tokens, counts)
 
 
-class Compared(NamedTuple):
-    """Pairs of documents, and their similarities."""
-
-    left: I64
-    right: I64
-    similarity: NDArray[np.float64]
+Compared = tuple[I64, I64, NDArray[np.float64]]
+"""Pairs of documents, and their similarities."""
 
 
 def compare_documents(tokens: Tokens, left: I64, right: I64) -> NDArray[np.float64]:
@@ -63,10 +59,8 @@ def compare_documents(tokens: Tokens, left: I64, right: I64) -> NDArray[np.float
     """
     wanted = pairs_of(left, right)
     blocks = list(compare_pairs(tokens, np.unique(wanted)))
-    found = np.concatenate(
-        [np.zeros(0, dtype=np.uint64), *(pairs_of(block.left, block.right) for block in blocks)]
-    )
-    similarities = np.concatenate([np.zeros(0), *(block.similarity for block in blocks)])
+    found = np.concatenate([np.zeros(0, dtype=np.uint64), *(pairs_of(left, right) for left, right, _ in blocks)])
+    similarities = np.concatenate([np.zeros(0), *(similarity for _, _, similarity in blocks)])
     order = np.argsort(found)
     result: NDArray[np.float64] = similarities[order[np.searchsorted(found[order], wanted)]]
     return result
@@ -147,7 +141,7 @@ def _compare(tokens: Tokens, pairs: U64) -> Iterator[Compared]:
             else:
                 features = tokens.features(found, tokens.counts[block.documents])
                 similarity = compare_features(*features, block.groups, left, right)
-            yield Compared(block.documents[left], block.documents[right], similarity)
+            yield block.documents[left], block.documents[right], similarity
 
 
 def _read(tokens: Tokens, documents: I64) -> U64:

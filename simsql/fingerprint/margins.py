@@ -22,7 +22,7 @@ from simsql.fingerprint.recipe import Recipe
 def flips_of_parts(
     parts: Iterable[tuple[str, int]], recipe: Recipe, similarity: float
 ) -> tuple[int | None, NDArray[np.float64]]:
-    """Return the fingerprint of weighted texts, and how likely its bits differ in texts of this similarity (0 to 1).
+    """Return the fingerprint of weighted texts, and how likely bits differ in texts of this similarity (0 to 1).
 
     The texts are as for `simhash_parts`; without features, they have no fingerprint. The probabilities have the
     shape (64,), from the least significant bit; they are between 0 and 0.5.

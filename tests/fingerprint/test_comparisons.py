@@ -132,9 +132,9 @@ def test_pairs_that_may_be_similar_are_not_left_out(collection, least, tokens):
 def test_most_pairs_without_much_in_common_are_left_out():
     documents = [[place << 54 for place in range(first, first + 9)] for first in range(0, 900, 6)]
     left, right = np.triu_indices(len(documents), 1)
-    (block,) = compare_pairs(tokens_of(documents, "features"), pairs_of(left, right), 0.2)
-    assert np.all(block.right - block.left == 1)
-    assert len(block.left) == len(documents) - 1
+    ((left, right, _),) = compare_pairs(tokens_of(documents, "features"), pairs_of(left, right), 0.2)
+    assert np.all(right - left == 1)
+    assert len(left) == len(documents) - 1
 
 
 def test_pairs_are_compared_in_several_portions():
