@@ -6,6 +6,7 @@ large pieces, in the caller's snapshot and with the caller's privileges, and `si
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -53,6 +54,7 @@ class Member(NamedTuple):
 Row = TypeVar("Row", QueryMatch, Pair, Member)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Results(Generic[Row]):
     """The results of a search: iterate over its rows, take them in batches of arrays, or copy them into a table.
 
@@ -60,15 +62,9 @@ class Results(Generic[Row]):
     the connection for other statements. With an engine, each iteration and each copy runs in its own transaction.
     """
 
-    def __init__(
-        self,
-        connect: Callable[[], AbstractContextManager[Connection]],
-        row: type[Row],
-        search: Callable[[Connection], Iterator[Batch]],
-    ) -> None:
-        self._connect = connect
-        self._row: type[Row] = row
-        self._search: Callable[[Connection], Iterator[Batch]] = search
+    _connect: Callable[[], AbstractContextManager[Connection]]
+    _row: type[Row]
+    _search: Callable[[Connection], Iterator[Batch]]
 
     def __iter__(self) -> Iterator[Row]:
         for batch in self.batches():

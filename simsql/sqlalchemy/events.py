@@ -106,19 +106,17 @@ class _Follower:
         ):
             return
         refuse_other_recipe(connection, self.column, self.sources)
-        if self._single_text(target) is not None and _ahead(self.key) not in state.info:
-            self._compute_ahead(mapper, state)
         # Also if it stays None: an insert of a key that was deleted in the same flush becomes an update.
-        self._set(state, self._value(state))
+        self._set(state, self._value(mapper, state))
 
     def after_insert(self, _: Mapper[Any], __: Connection, target: object) -> None:
         inspect(target).info.pop(_ahead(self.key), None)
 
-    def before_update(self, _: Mapper[Any], connection: Connection, target: object) -> None:
+    def before_update(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:
         state: InstanceState[Any] = inspect(target)
         if self._sources_changed(state) and not is_assigned(state, self.key):
             refuse_other_recipe(connection, self.column, self.sources)
-            self._set(state, self._value(state))
+            self._set(state, self._value(mapper, state))
 
     def after_update(self, mapper: Mapper[Any], connection: Connection, target: object) -> None:
         """Write the fingerprint again if a trigger of simsql.clear_on_change may have removed it.
@@ -142,15 +140,27 @@ class _Follower:
     def _sources_changed(self, state: InstanceState[Any]) -> bool:
         return any(_history(state, name).has_changes() for name in self.sources.names)
 
+    def _value(self, mapper: Mapper[Any], state: InstanceState[Any]) -> int | None:
+        """Return the value for the texts of an object. What was computed ahead may be that of other texts."""
+        texts = self._texts(state.object)
+        if self._single_text(state.object) is None:
+            named = dict(zip(self.sources.names, texts, strict=True))
+            return compute_row(self.sources, named, f"{type(state.object).__name__}.{self.key}")
+        if state.info.get(_ahead(self.key), ((), None))[0] != texts:
+            self._compute_ahead(mapper, state)
+        value: int | None = state.info[_ahead(self.key)][1]
+        return value
+
     def _compute_ahead(self, mapper: Mapper[Any], state: InstanceState[Any]) -> None:
-        """Compute the values of all new objects of a session, and those of a sketch or fingerprint beside them.
+        """Compute the values of an object, and those of a sketch or fingerprint beside them, for all new ones.
 
         One by one takes ten times as long.
         """
-        waiting = []
-        for other in map(inspect, state.session.new if state.session else ()):
+        waiting = [state]
+        for other in map(inspect, state.session.new if state.session and state.key is None else ()):
             if (
-                other.mapper is mapper
+                other is not state
+                and other.mapper is mapper
                 and _ahead(self.key) not in other.info
                 and (is_missing(other.dict.get(self.key)) or not is_assigned(other, self.key))
                 and self._single_text(other.object) is not None
@@ -164,16 +174,6 @@ class _Follower:
             each.info[_ahead(self.key)] = of_texts, own
             if other_key is not None:
                 each.info[_ahead(other_key)] = of_texts, others
-
-    def _value(self, state: InstanceState[Any]) -> int | None:
-        """Return the value for the texts of an object. What was computed ahead may be that of other texts."""
-        texts = self._texts(state.object)
-        of_texts, value = state.info.get(_ahead(self.key), ((), None))
-        if of_texts != texts:
-            named = dict(zip(self.sources.names, texts, strict=True))
-            return compute_row(self.sources, named, f"{type(state.object).__name__}.{self.key}")
-        found: int | None = value
-        return found
 
     def _texts(self, target: object) -> tuple[Any, ...]:
         return tuple(getattr(target, name) for name in self.sources.names)
