@@ -309,6 +309,9 @@ def _clearing(index: DeclaredIndex, old: IndexSpec) -> ClearFingerprintsOp | Non
     differs = _recipe_differs(index, old) and not named_now
     if not (differs or _sources_differ(index, old)) or index.column.computed is not None:
         return None
+    if differs:
+        message = "Detected changed recipe of fingerprints: %s in the database, %s in the models"
+        log.info(message, old.recipe or "none", index.spec.recipe)
     return ClearFingerprintsOp(index.table.name, index.spec.column, schema=index.table.schema)
 
 

@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Column, ColumnDefault
 
-from simsql.database.sources import Sources
+from simsql.database.sources import Sources, compute_many
 from simsql.sqlalchemy.recipes import refuse_other_recipe
-from simsql.sqlalchemy.sources import compute_row, source_key
+from simsql.sqlalchemy.sources import compute_row, find_other, source_key
+
+# The last text of an execution, and its values by the names of the columns.
+_last: WeakKeyDictionary[Any, tuple[str, dict[str, int | None]]] = WeakKeyDictionary()
 
 
 def add_default(column: Column[Any], _: object) -> None:
@@ -22,9 +26,19 @@ def add_default(column: Column[Any], _: object) -> None:
         keys = {name: source_key(original, name) for name in sources.names}
         if not row.keys() >= set(keys.values()):
             return None  # what is missing may be an expression
-        refuse_other_recipe(context.root_connection, original, sources, context.execution_options)
         texts = {name: row[key] for name, key in keys.items()}
-        return compute_row(sources, texts, f"{original.table.name}.{original.name}")
+        refuse_other_recipe(context.root_connection, original, sources, context.execution_options)
+        other, of_other = find_other(sources, original.table.columns)
+        text = next(iter(texts.values()))
+        if other is None or not isinstance(text, str):
+            return compute_row(sources, texts, f"{original.table.name}.{original.name}")
+        # Both columns of a row are computed one after the other.
+        of_text, values = _last.get(context, (None, {}))
+        if of_text != text or original.name not in values:
+            ((own, others),) = compute_many([text], sources, of_other)
+            values = {original.name: own, other.name: others}
+            _last[context] = text, values
+        return values[original.name]
 
     ColumnDefault(compute)._set_parent_with_dispatch(column)
 

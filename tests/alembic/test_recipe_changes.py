@@ -74,9 +74,11 @@ def test_a_recipe_that_the_model_does_not_name_is_the_default(filled):
     assert [difference[0] for difference in filled.differences()] == kinds
 
 
-def test_old_fingerprints_do_not_get_the_name_of_another_recipe(filled):
+def test_old_fingerprints_do_not_get_the_name_of_another_recipe(filled, caplog):
     filled.metadata = models(Fingerprint(source="body"))
-    revision = filled.migrate()
+    with caplog.at_level("INFO", "alembic.autogenerate"):
+        revision = filled.migrate()
+    assert f"fingerprints: {TRIGRAMS.id} in the database, {DEFAULT_RECIPE.id} in the models" in caplog.text
     assert foreign_fingerprints(filled, DEFAULT_RECIPE) == 0
     names = ["drop_simhash_index", "clear_fingerprints", "create_simhash_index"]
     assert revision.names == (names, names)
