@@ -10,6 +10,7 @@ const visible = (() => {
   // Tab and line feed are shown as such. Joiners (U+200C, U+200D) shape Persian, Indic scripts and emoji.
   const HIDDEN =
     /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\u{e0000}-\u{e0fff}]|\p{Cs}/gu;
+  const RUNS = new RegExp(`(${HIDDEN.source})\\1*`, "gu");
 
   function code(character) {
     return "U+" + character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
@@ -19,25 +20,17 @@ const visible = (() => {
   function append(parent, given) {
     const string = given.replaceAll("\r\n", "\n");
     let end = 0;
-    let chip = null;
-    for (const found of string.matchAll(HIDDEN)) {
-      const character = found[0];
-      if (chip && chip.character === character && found.index === end) {
-        chip.count += 1;
-        chip.element.textContent = `${chip.name}×${chip.count}`;
-      } else {
-        if (found.index > end) parent.append(string.slice(end, found.index));
-        const element = document.createElement("span");
-        const name = NAMES[character.codePointAt(0)] ?? code(character);
-        element.className = "hidden-character";
-        element.dir = "ltr"; // which also keeps its name out of the direction of the text
-        if (/LRM|RLM|ALM/u.test(name)) element.classList.add("direction-mark");
-        element.title = code(character);
-        element.textContent = name;
-        parent.append(element);
-        chip = { character, element, name, count: 1 };
-      }
-      end = found.index + character.length;
+    for (const { 0: run, 1: character, index } of string.matchAll(RUNS)) {
+      if (index > end) parent.append(string.slice(end, index));
+      const element = document.createElement("span");
+      const name = NAMES[character.codePointAt(0)] ?? code(character);
+      element.className = "hidden-character";
+      element.dir = "ltr"; // which also keeps its name out of the direction of the text
+      if (/LRM|RLM|ALM/u.test(name)) element.classList.add("direction-mark");
+      element.title = code(character);
+      element.textContent = run === character ? name : `${name}×${run.length / character.length}`;
+      parent.append(element);
+      end = index + run.length;
     }
     if (end < string.length) parent.append(string.slice(end));
   }
