@@ -179,8 +179,7 @@ def differing_bits(a: Any, b: Any, what: str = "fingerprint") -> int | NDArray[n
         np.broadcast_shapes(np.shape(left), np.shape(right))
     except ValueError:
         raise UsageError(f"a and b must have the same shape, not {np.shape(left)} and {np.shape(right)}") from None
-    bits: NDArray[np.uint8] = np.bitwise_count(np.bitwise_xor(left, right))
-    return bits
+    return np.bitwise_count(np.bitwise_xor(left, right))
 
 
 def _one_side(side: Any, what: str) -> int | NDArray[np.uint64] | None:

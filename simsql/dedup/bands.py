@@ -131,19 +131,16 @@ class Buckets:
                 near = self.near(left, right)
                 left, right = left[near], right[near]
                 in_crowds = self.crowded[left] & self.crowded[right] != 0
-                yield self._new_in(band, left[~in_crowds], right[~in_crowds])
+                a, b = left[~in_crowds], right[~in_crowds]
+                for keys in self._texts.bands[:band]:  # without those that share a key of an earlier band
+                    new = keys[a] != keys[b]
+                    a, b = a[new], b[new]
+                yield a, b
                 left, right = left[in_crowds], right[in_crowds]
                 shared, crowd, rare = self._shared(left, right)
                 lists = np.where(crowd != 0, rare, shared)
                 first = (lists & -lists) == np.uint32(1 << band)
                 yield left[first], right[first]
-
-    def _new_in(self, band: int, left: I64, right: I64) -> tuple[I64, I64]:
-        """Return the pairs that share no key of an earlier band."""
-        for keys in self._texts.bands[:band]:
-            new = keys[left] != keys[right]
-            left, right = left[new], right[new]
-        return left, right
 
     def near(self, left: I64, right: I64) -> Flags:
         """Return which pairs are near enough to be candidates."""

@@ -62,8 +62,7 @@ def compare_documents(tokens: Tokens, left: I64, right: I64) -> NDArray[np.float
     found = np.concatenate([np.zeros(0, dtype=np.uint64), *(pairs_of(left, right) for left, right, _ in blocks)])
     similarities = np.concatenate([np.zeros(0), *(similarity for _, _, similarity in blocks)])
     order = np.argsort(found)
-    result: NDArray[np.float64] = similarities[order[np.searchsorted(found[order], wanted)]]
-    return result
+    return similarities[order[np.searchsorted(found[order], wanted)]]
 
 
 def pairs_of(left: I64, right: I64) -> U64:

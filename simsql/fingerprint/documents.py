@@ -20,7 +20,7 @@ from simsql.fingerprint.extract import (
     iter_shingles,
 )
 from simsql.fingerprint.features import Features, IdfTable, count_features, iter_counts
-from simsql.fingerprint.hashes import I64, U64
+from simsql.fingerprint.hashes import U64
 from simsql.fingerprint.pictures import read_pictures
 from simsql.fingerprint.recipe import CONSTANT_AT_MOST, DEFAULT_RECIPE, Recipe, WordNumber, check_recipe
 from simsql.fingerprint.sketches import Minima, minima_of_tokens
@@ -279,19 +279,15 @@ def count_documents(
     check_recipe(recipe)
     if at_least < 1:
         raise UsageError(f"at_least must be at least 1, not {at_least}")
-    work = partial(_features_and_texts, recipe=replace(recipe, idf=None))
+    work = partial(_distinct_features, recipe=replace(recipe, idf=None))
     found = map_batches(work, texts, workers, _LARGE_RESULT_CHARACTERS)
     documents = 0
 
     def features() -> Iterator[U64]:
         nonlocal documents
-        for hashes, counts in found:
-            documents += int(counts.sum())
+        for hashes, _, of_texts in found:
+            documents += len(of_texts)
             yield hashes
 
     hashes, counts = count_features(features(), at_least)
     return IdfTable.of_frequencies(hashes, counts, documents, at_least, recipe.features_id)
-
-
-def _features_and_texts(texts: list[str], recipe: Recipe) -> tuple[U64, I64]:
-    return _distinct_features(texts, recipe).hashes, np.array([len(texts)])

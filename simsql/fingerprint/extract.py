@@ -223,7 +223,10 @@ def _find(text: str, kind: Tokens) -> Iterator[str]:
     else:
         cut = _load_jieba()
         for part in _cut_for_jieba(text):
-            yield from filter(is_word, cut(part))
+            for token in cut(part):
+                # Not separators and marks alone.
+                if token.isalnum() or any(class_table()[ord(character)] >= WORD for character in token):
+                    yield token
 
 
 def _hash_trigrams(documents: list[list[str]]) -> TokenLists:
@@ -381,8 +384,3 @@ def _spell_normal(normal: Sequence[str], kind: TokenKind) -> list[list[str]]:
         return found
     padded = ([f"  {word} " for word in words] for words in found)
     return [[word[at : at + 3] for word in words for at in range(len(word) - 2)] for words in padded]
-
-
-def is_word(token: str) -> bool:
-    """Return whether a token contains more than separators and marks."""
-    return token.isalnum() or any(class_table()[ord(character)] >= WORD for character in token)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from simsql.fingerprint.documents import margins_of_parts
 from simsql.fingerprint.extract import extract_features
-from simsql.fingerprint.hashes import I64, U64
 from simsql.fingerprint.jaccard import compare_texts, similarity_many
 from simsql.fingerprint.recipe import Recipe
 
@@ -64,9 +63,4 @@ def similarities(
     """
     if not compares_features(recipe):
         return similarity_many(a, b, revision=recipe.revision)
-
-    def features_of(texts: list[str]) -> tuple[U64, I64]:
-        found = extract_features(texts, recipe)
-        return found.hashes, found.documents
-
-    return compare_texts(a, b, features_of)
+    return compare_texts(a, b, lambda texts: extract_features(texts, recipe)[::2])

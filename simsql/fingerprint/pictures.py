@@ -61,8 +61,7 @@ def hash_picture(grey: NDArray[np.uint8]) -> int | None:
 def _cosines() -> NDArray[np.float64]:
     """Return the eight lowest rows of a cosine transform."""
     frequency, position = np.arange(8)[:, np.newaxis], np.arange(HASH_SIDE)
-    found: NDArray[np.float64] = 2 * np.cos(np.pi * frequency * (2 * position + 1) / (2 * HASH_SIDE))
-    return found
+    return 2 * np.cos(np.pi * frequency * (2 * position + 1) / (2 * HASH_SIDE))
 
 
 def spell_picture(size: tuple[int, int], hash_: int, thumbnails: Sequence[NDArray[np.uint8]], data: bytes) -> str:

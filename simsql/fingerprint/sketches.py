@@ -182,8 +182,7 @@ def estimate_similarity(a: int | Sketches | None, b: int | Sketches | None) -> f
     bits = differing_bits(a, b, "sketch")
     if bits is None or isinstance(bits, int):
         return None if bits is None else max(0.0, 1 - bits / 32)
-    estimates: NDArray[np.float64] = np.maximum(0.0, 1 - bits / 32)
-    return estimates
+    return np.maximum(0.0, 1 - bits / 32)
 
 
 def sketch_distance(similarity: float) -> int:

@@ -227,8 +227,7 @@ class Tally:
         if not self._total or self._is_short():
             return np.full(64, 1e9)
         ones = self._ones.reshape(8, 8).T.reshape(64)  # in the order of the bits: see _sum_digits
-        margins: NDArray[np.float64] = np.abs(2 * ones - self._total) / norm
-        return margins
+        return np.abs(2 * ones - self._total) / norm
 
     def _is_short(self) -> bool:
         return len(self._different) < self._recipe.min_features

@@ -82,8 +82,7 @@ class Tile:
             np.setbufsize(usual)
         np.bitwise_count(differing, out=distances)
         np.less_equal(distances, distance, out=close)
-        found: Positions = close.nonzero()[0]
-        return found
+        return close.nonzero()[0]
 
 
 def compare_short(keys: Keys, runs: Runs, distance: int) -> Iterator[Pairs]:
