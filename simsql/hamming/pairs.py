@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -92,9 +93,7 @@ def find_pairs(
     Raises ValueError for values, a distance or workers out of range, and for more than 100 million pairs
     in one array, TypeError for anything but integers.
     """
-    values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
-    join = Join(values, distance)
-    close = _close_pairs(join, _checked_workers(workers))
+    values, close = _close_pairs(fingerprints, distance, workers)
     if batches:
         return (np.sort(batch, axis=1) for batch in batched(close, _BATCH))
     codes = []
@@ -128,15 +127,10 @@ def find_clusters(
     fingerprints, and clusters are in the order of their first members. Pairs are not stored, so memory grows only
     with the number of fingerprints.
     """
-    values, distance = distinct_fingerprints(fingerprints), _checked_distance(distance)
-    join = Join(values, distance, spanning=True)
-    return _components(values, _close_pairs(join, _checked_workers(workers)))
-
-
-def _components(values: NDArray[np.uint64], pairs: Iterator[NDArray[np.uint64]]) -> list[NDArray[np.uint64]]:
+    values, close = _close_pairs(fingerprints, distance, workers, spanning=True)
     positions = np.arange(values.size)  # a tree for each value, joined below
     parents = positions.copy()
-    for left, right in _positions(values, pairs):
+    for left, right in _positions(values, close):
         unite(parents, left, right)
         if np.count_nonzero(parents == positions) == 1:
             break
@@ -150,28 +144,24 @@ def _components(values: NDArray[np.uint64], pairs: Iterator[NDArray[np.uint64]])
     return np.split(values[members[by_root]], starts)
 
 
-def _checked_distance(distance: int) -> int:
-    return whole_number("distance", distance, 0, FINGERPRINT_BITS)
-
-
-def _checked_workers(workers: int | None) -> int | None:
-    return None if workers is None else whole_number("workers", workers, 1, _WORKERS_AT_MOST)
-
-
 def _positions(
     values: NDArray[np.uint64], pairs: Iterator[NDArray[np.uint64]]
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """Yield pairs in batches, as the positions of the two members in `values`."""
-    for batch in batched(pairs, max(_BATCH, values.size)):  # a batch costs _components a pass over all values
+    for batch in batched(pairs, max(_BATCH, values.size)):  # a batch costs clusters a pass over all values
         yield np.searchsorted(values, batch[:, 0]), np.searchsorted(values, batch[:, 1])
 
 
-def _close_pairs(join: Join, workers: int | None) -> Iterator[NDArray[np.uint64]]:
-    """Yield the pairs of a join, which is shared between processes where that pays."""
+def _close_pairs(
+    fingerprints: Fingerprints, distance: int, workers: int | None, *, spanning: bool = False
+) -> tuple[NDArray[np.uint64], Iterator[NDArray[np.uint64]]]:
+    """Return the distinct values, and their pairs, which processes find together where that pays."""
+    values = distinct_fingerprints(fingerprints)
+    join = Join(values, whole_number("distance", distance, 0, FINGERPRINT_BITS), spanning=spanning)
     if workers is None:
-        workers = max(1, min(usable_cores(), int(join.seconds / _WORKER_SECONDS)))
-    if workers > 1:
-        yield from run_tasks(join, join.tasks(max(_PARTS, int(join.seconds))), workers)
+        workers = min(usable_cores(), int(join.seconds / _WORKER_SECONDS))
     else:
-        for task in join.tasks(1):
-            yield from join(task)
+        workers = whole_number("workers", workers, 1, _WORKERS_AT_MOST)
+    if workers > 1:
+        return values, run_tasks(join, join.tasks(max(_PARTS, int(join.seconds))), workers)
+    return values, chain.from_iterable(map(join, join.tasks(1)))
