@@ -79,8 +79,11 @@ BEGIN
                       ELSE 'object_not_in_prerequisite_state' END;
     END IF;
     -- A restore, pg_upgrade or VACUUM FULL of the catalogue has changed its marks, or a GRANT, which makes searches slower, or
-    -- a statement that was rolled back has left the number of its command in a row.
-    IF has_table_privilege('simsql.registry', 'UPDATE') AND stamped IS DISTINCT FROM index THEN
+    -- a statement that was rolled back has left the number of its command in a row. A change of the storage that is under way
+    -- needs the stamp that tells of its key tables.
+    IF has_table_privilege('simsql.registry', 'UPDATE') AND stamped IS DISTINCT FROM index
+       AND NOT ((stamped.stamp).ids = '{}' AND simsql._has_key_tables(index))
+    THEN
         PERFORM simsql._stamp(stamped);
     END IF;
     SELECT a.* INTO advice FROM simsql._storage_advice(index) AS a;

@@ -185,6 +185,8 @@ class Case(NamedTuple):
     in_one: bool
     """Whether all events are in one transaction."""
     events: tuple[Event, ...]
+    interrupted: str = ""
+    """The storage to which a change is under way during the events, or ""; then the index gets key tables."""
 
 
 class Counts:
@@ -246,6 +248,7 @@ def random_case(chance: random.Random, major: int) -> Case:
         chance.choice(RESTORES) if chance.random() < 0.1 else "",
         chance.random() < 0.4,
         tuple(event for event in events if event.statement),
+        chance.choice(["", "", "tables", "expression"]),
     )
 
 
@@ -301,6 +304,8 @@ class World:
         if self.case.in_one:
             self.admin.execute("COMMIT")
         self.admin.execute("RESET session_replication_role")
+        if self.case.interrupted:
+            self._change_storage("tables")
         if any(event.kind == "crash" for event in self.case.events):
             self.counts.results["with a crash"] += not self.case.in_one
 
@@ -326,7 +331,22 @@ class World:
         execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA w TO {READER}")
         scope = "{tenant}" if self.case.scoped else "{}"
         execute("SELECT simsql.create_index('w.t', 'fp', blocks => 3, scope => %s)", [scope])
+        if self.case.interrupted == "tables":
+            execute("SELECT simsql.change_storage('w.t', 'expression')")
+        if self.case.interrupted:
+            self._change_storage(self.case.interrupted, "_", ", keep => true")
         self.names = self._names()
+
+    def _change_storage(self, storage: str, internal: str = "", more: str = "") -> None:
+        """Change it, or note why that is refused: searches in B-trees go on."""
+        statement = f"SELECT simsql.{internal}change_storage('w.t', '{storage}', column_name => 'fp'{more})"
+        try:
+            self.admin.execute(statement)
+            self.log.append(f"{statement};")
+            self.counts.results[f"changed to {storage}{more}"] += 1
+        except psycopg.Error as error:
+            self.log.append(f"-- {statement}: {error}")
+            self.counts.refused[f"change: {error.sqlstate} {error.diag.message_primary}"[:120]] += 1
 
     def _names(self) -> dict[str, str]:
         """What the placeholders of the events stand for."""
@@ -577,4 +597,6 @@ def smallest(server: Server, case: Case, template: str = TEMPLATE) -> tuple[Case
 FAULTS = {
     # Searches compared states, and did not see one that had come back.
     "stamp": (("simsql._stamp_problem(simsql.registry)", "IF index.storage <> 'tables' OR", "IF true OR"),),
+    # A change of the storage took up what an interrupted one had left, whatever had happened since.
+    "interrupted": (("simsql._has_key_tables(simsql.registry)", "f.effect = 'refuses'", "false"),),
 }

@@ -331,6 +331,32 @@ def test_work_that_may_be_incomplete_is_done_again(connection, database, connect
     searches_are_exact(connection)
 
 
+def test_maintain_keeps_unfinished_work(connection):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, "expression")
+    connection.execute("SELECT simsql._change_storage('article', 'tables', NULL, keep => true)")
+    work = files(connection)
+    connection.execute("CALL simsql.maintain()")
+    change(connection, "tables")
+    assert files(connection) < work
+    searches_are_exact(connection)
+
+
+@pytest.mark.parametrize("ends", ["change_storage('article', 'tables')", "drop_index('article')"])
+def test_what_an_interrupted_reindex_has_left_goes_with_the_btrees(connection, connect, ends):
+    create_table(connection, FINGERPRINTS)
+    create_index(connection, "expression")
+    writer = connect()
+    writer.execute("BEGIN; INSERT INTO article (fingerprint) VALUES (5)")
+    connection.execute("SET lock_timeout = '300ms'")
+    with pytest.raises(errors.LockNotAvailable):
+        connection.execute("REINDEX TABLE CONCURRENTLY article")
+    writer.execute("COMMIT")
+    connection.execute(f"SELECT simsql.{ends}")
+    left = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = 'article'::regclass"
+    assert [name for (name,) in connection.execute(left) if name.startswith("simsql")] == []
+
+
 def test_unfinished_work_goes_when_a_column_is_renamed(connection):
     create_table(connection, FINGERPRINTS)
     create_index(connection, "expression")

@@ -43,6 +43,12 @@ def test_an_upgrade_does_not_launder_it(prepared, name):
     World(prepared, Case("ordinary", False, True, "", False, events(name)), Counts()).run()
 
 
+@pytest.mark.parametrize("storage", ["tables", "expression"])
+@pytest.mark.parametrize("name", ["disable a trigger", "have a child", "another policy", "truncate keys"])
+def test_an_interrupted_change_of_the_storage_does_not_launder_it(prepared, name, storage):
+    World(prepared, Case("ordinary", name > "m", False, "", False, events(name), storage), Counts()).run()
+
+
 @pytest.mark.parametrize("restore", RESTORES)
 def test_a_restore_that_lacks_something_is_noticed(prepared, restore):
     World(prepared, Case("ordinary", False, False, restore, False, (WRITE,)), Counts()).run()
@@ -57,6 +63,7 @@ def test_a_crash_that_emptied_keys_is_noticed(prepared):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_of_the_past_are_found_again(prepared, fault):
     template = template_with(prepared, FAULTS[fault])
-    case = Case("ordinary", False, False, "", False, events("disable a trigger"))
+    interrupted = "tables" if fault == "interrupted" else ""
+    case = Case("ordinary", False, False, "", False, events("disable a trigger"), interrupted)
     with pytest.raises(DifferenceError, match=r"misses|keys are missing"):
         World(prepared, case, Counts(), template).run()

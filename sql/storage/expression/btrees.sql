@@ -232,13 +232,13 @@ BEGIN
         PERFORM set_config('citus.multi_shard_modify_mode', 'sequential', true);
     END IF;
     -- Those on partitions too, which an interrupted build has not attached, and those of an interrupted
-    -- change of the storage. A constraint belongs to the table's owner, whatever its name.
+    -- change of the storage or REINDEX CONCURRENTLY. A constraint belongs to the table's owner, whatever its name.
     FOR btree IN
         SELECT i.indexrelid
           FROM simsql._with_partitions(index.table_id) AS t
           JOIN pg_index AS i ON i.indrelid = t
           JOIN pg_class AS c ON c.oid = i.indexrelid
-         WHERE c.relname ~ format('^simsql_%s_\d+(_\d+)?$', index.id) AND NOT c.relispartition
+         WHERE c.relname ~ format('^simsql_%s_\d+(_\d+)?(_cc(new|old)\d*)?$', index.id) AND NOT c.relispartition
            AND NOT EXISTS (SELECT FROM pg_constraint AS k WHERE k.conindid = i.indexrelid)
     LOOP
         EXECUTE format('DROP INDEX IF EXISTS %s', btree);  -- a shard may lack it
