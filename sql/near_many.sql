@@ -118,15 +118,15 @@ BEGIN
         PERFORM simsql._refuse_more(found_matches, 'matches', asked);
         RETURN;
     END IF;
-    plan := simsql._near_many_statements(
-        index, cardinality(queries), simsql._expected_keys(index, cardinality(queries), asked, scope), asked,
-        scope);
-    IF plan.strategy = 'probes' THEN
-        PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true);
-    ELSIF scope IS NOT NULL THEN
-        PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'on', true);
-    END IF;
     BEGIN
+        plan := simsql._near_many_statements(
+            index, cardinality(queries), simsql._expected_keys(index, cardinality(queries), asked, scope), asked,
+            scope);
+        IF plan.strategy = 'probes' THEN
+            PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true);
+        ELSIF scope IS NOT NULL THEN
+            PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'on', true);
+        END IF;
         FOREACH statement IN ARRAY plan.statements LOOP
             RETURN QUERY EXECUTE statement || ' LIMIT 100000001' USING queries, asked;
             GET DIAGNOSTICS of_statement := ROW_COUNT;

@@ -152,6 +152,8 @@ def test_an_older_snapshot_gets_everything_or_an_error(connection, connect, stor
     change(connection, OTHER[storage])
     if storage == "tables":
         assert near(reader, 0, 3) == expected_near(FINGERPRINTS, 0, 3)  # in the B-trees
+        with pytest.raises(errors.UndefinedObject, match="Start a new transaction"):
+            reader.execute("SELECT FROM simsql.near_many('article', ARRAY(SELECT generate_series(1, 20)))")
     else:
         with pytest.raises((errors.UndefinedObject, errors.ObjectNotInPrerequisiteState)):
             near(reader, 0, 3)
