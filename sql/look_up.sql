@@ -135,6 +135,7 @@ $$;
 -- policies.
 CREATE OR REPLACE FUNCTION simsql._check_snapshot(index_id integer) RETURNS void
 LANGUAGE plpgsql VOLATILE  -- as EXPLAIN demands
+SET max_parallel_workers_per_gather = 0  -- which could put other nodes on top
 AS $$
 DECLARE
     index constant simsql.registry := (SELECT r FROM simsql.registry AS r WHERE r.id = index_id);

@@ -28,7 +28,7 @@ from simsql import DEFAULT_RECIPE, Design, Recipe, SimsqlError, UsageError, simh
 from simsql import database as database_package
 from simsql import fingerprint as fingerprint_package
 from simsql import hamming as hamming_package
-from simsql.cli._options import number_between, parse_fingerprint, parse_max_document, parse_scope
+from simsql.cli._options import number_between, parse_fingerprint, parse_scope, read_size
 from simsql.database import open_engine
 from simsql.fingerprint import KNOWN_RECIPES, Pattern, read_recipe, write_recipe
 from simsql.hamming import find_pairs
@@ -211,7 +211,7 @@ def _try_spelled(random: Random) -> bool:
 
 
 def _try_numbers(text: str) -> None:
-    for parse in (number_between(0, 64), number_between(1, 10**9), partial(parse_max_document)):
+    for parse in (number_between(0, 64), number_between(1, 10**9), read_size):
         try:
             number = parse(text)
         except (typer.BadParameter, UsageError):

@@ -124,6 +124,16 @@ def test_settings_change_no_search(tables, connect, tally):
     compare(connect, connection, reader, tally, 3, 1)
 
 
+@pytest.mark.oldest_version
+@pytest.mark.fault("settings of a session that change results or plans")
+def test_a_parallel_plan_does_not_pass_for_a_change(tables, connect):
+    connection, reader = tables
+    names = "name IN ('debug_parallel_query', 'force_parallel_mode')"  # of PostgreSQL 16 and later, and before
+    (name,) = connection.execute(f"SELECT name FROM pg_settings WHERE {names}").fetchone()
+    settings = [(name, "on"), ("default_transaction_isolation", "repeatable read")]
+    assert differences(connect, reader, settings, [("article", PRINTS[0], 7)]) == (0, 0)
+
+
 @pytest.mark.slow
 @pytest.mark.oldest_version
 @pytest.mark.fault("settings of a session that change results or plans")
