@@ -27,6 +27,10 @@ from simsql.sqlalchemy.expressions import CreateSimhashIndex, SimhashIndexDDL
 log = logging.getLogger("alembic.operations.simsql")
 
 
+OPERATIONS: list[type[SimsqlOp]] = []
+"""All operations, in the order of their definition."""
+
+
 class SimsqlOp(MigrateOperation):
     """An operation with the name `name` in `op`, and how to run it and to write it in a migration."""
 
@@ -38,6 +42,8 @@ class SimsqlOp(MigrateOperation):
         def invoke(cls: type[SimsqlOp], operations: Operations, *arguments: Any, **options: Any) -> None:
             operations.invoke(cls(*arguments, **options))
 
+        if "name" in vars(cls):
+            OPERATIONS.append(cls)
         if hasattr(cls, "name") and not hasattr(cls, cls.name):
             invoke.__name__, invoke.__doc__ = cls.name, cls.__doc__
             setattr(cls, cls.name, classmethod(invoke))
@@ -341,18 +347,6 @@ class ClearFingerprintsOp(ColumnOp):
             "# with simsql backfill or, if only your application has the recipe or makes the texts, there.",
             str(super()._render(context)),
         ]
-
-
-OPERATIONS: tuple[type[SimsqlOp], ...] = (
-    InstallSimsqlOp,
-    UninstallSimsqlOp,
-    CreateSimhashIndexOp,
-    DropSimhashIndexOp,
-    ChangeSimhashStorageOp,
-    AlterSimhashIndexOp,
-    SetDefaultSimhashIndexOp,
-    ClearFingerprintsOp,
-)
 
 
 def _script_dialect() -> Dialect:
