@@ -245,7 +245,7 @@ def claim(
     query = Query(fingerprint, distance, **options)
     wanted = as_expression(_expression(column), query)
     found = _search("claim", column, [wanted, _within(query.distance)], query.scope, "fingerprint", "distance")
-    return _select_numbers(column, found.c.fingerprint, found.c.distance)
+    return _select_numbers(column, found)
 
 
 def near_many(
@@ -264,10 +264,7 @@ def near_many(
     wanted = [fingerprint for fingerprint in fingerprints if not is_missing(fingerprint)]
     queries = literal(wanted, ARRAY(_FINGERPRINT))
     matches = _search("near_many", column, [queries, _within(distance)], scope, "query", "fingerprint", "distance")
-    if not isinstance(column, QueryableAttribute):
-        return select(matches.c.query, matches.c.fingerprint, matches.c.distance)
-    statement: Select[int, Any, int] = select(matches.c.query, _entity(column), matches.c.distance)
-    return statement.select_from(matches).join(*_rows(column, matches, scope))
+    return _select_rows(column, matches, scope)
 
 
 def pairs(
@@ -283,7 +280,7 @@ def pairs(
     `near`.
     """
     found = _search("pairs", column, [_within(distance)], scope, "a", "b", "distance")
-    return _select_numbers(column, found.c.a, found.c.b, found.c.distance)
+    return _select_numbers(column, found)
 
 
 def clusters(
@@ -298,11 +295,8 @@ def clusters(
     by its smallest fingerprint as a bigint. Takes the arguments and raises the errors of `near`.
     """
     members = _search("clusters", column, [_within(distance)], scope, "cluster", "fingerprint")
-    if not isinstance(column, QueryableAttribute):
-        return select(members.c.cluster, members.c.fingerprint).order_by(members.c.cluster, members.c.fingerprint)
-    statement: Select[int, Any] = select(members.c.cluster, _entity(column))
-    statement = statement.select_from(members).join(*_rows(column, members, scope))
-    return statement.order_by(members.c.cluster, column, *_primary_key(column))
+    order = [column, *_primary_key(column)] if isinstance(column, QueryableAttribute) else [members.c.fingerprint]
+    return _select_rows(column, members, scope).order_by(members.c.cluster, *order)
 
 
 def _search(
@@ -341,19 +335,21 @@ def _expression(column: Searched) -> ColumnElement[Any]:
     return column.expression if isinstance(column, QueryableAttribute) else column
 
 
-def _select_numbers(column: Searched, *found: ColumnElement[Any]) -> "Select[*tuple[Any, ...]]":
+def _select_numbers(column: Searched, found: LateralFromClause) -> "Select[*tuple[Any, ...]]":
     """Return a SELECT of numbers that refers to the entity, because a Session chooses its engine by that."""
     if not isinstance(column, QueryableAttribute):
-        return select(*found)
-    return select(_entity(column)).with_only_columns(*found)
+        return select(*found.c)
+    return select(_entity(column)).with_only_columns(*found.c)
 
 
-def _rows(
-    attribute: QueryableAttribute[Any], found: LateralFromClause, scope: Scope | None
-) -> tuple[Any, ColumnElement[bool]]:
-    """Return the entity, and the condition that joins it to the matching fingerprints."""
-    condition = and_(attribute == found.c.fingerprint, *in_scope(attribute.expression, scope))
-    return _entity(attribute), condition
+def _select_rows(column: Searched, found: LateralFromClause, scope: Scope | None) -> "Select[*tuple[Any, ...]]":
+    """Return a SELECT of what is found or, for an attribute, with entities in place of the fingerprints."""
+    if not isinstance(column, QueryableAttribute):
+        return select(*found.c)
+    entity = _entity(column)
+    chosen = (entity if part.name == "fingerprint" else part for part in found.c)
+    condition = and_(column == found.c.fingerprint, *in_scope(column.expression, scope))
+    return select(*chosen).select_from(found).join(entity, condition)
 
 
 def _entity(attribute: QueryableAttribute[Any]) -> Any:
