@@ -60,32 +60,28 @@ def install_schema(
     """
     history = History()
     with begin(engine_or_connection) as connection:
-        if history.current(connection) == history.newest:
-            return _adopt(connection, history, report)
-        for problem, remedy in missing_requirements(connection)[:1]:
-            raise SimsqlError(f"{problem}: {remedy}")
-        # Held until the end of the transaction: of two installations at once the second finds nothing to do.
-        lock = "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('simsql.install', 0))"
-        connection.execute(text(f"SELECT {lock}"))
-        if history.current(connection) == history.newest:
-            return _adopt(connection, history, report)
-        history.upgrade(connection)
-        _adopt(connection, history, report)
+        is_old = history.current(connection) != history.newest
+        if is_old:
+            for problem, remedy in missing_requirements(connection)[:1]:
+                raise SimsqlError(f"{problem}: {remedy}")
+            # Held until the end of the transaction: of two installations at once the second finds nothing to do.
+            lock = "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('simsql.install', 0))"
+            connection.execute(text(f"SELECT {lock}"))
+            is_old = history.current(connection) != history.newest
+        if is_old:
+            history.upgrade(connection)
+        check = text(
+            "SELECT EXISTS (SELECT FROM simsql.schema_version)"
+            " AND NOT EXISTS (SELECT FROM simsql._unknown_indexes())"
+        )
+        if connection.execute(check).scalar_one():
+            return is_old
+        # It was restored without its data.
+        adopted = connection.execute(text("SELECT simsql._adopt(:revision)"), {"revision": history.newest})
+        for line in adopted.scalars().all():
+            if report:
+                report(line)
         return True
-
-
-def _adopt(connection: Connection, history: History, report: Callable[[str], None] | None) -> bool:
-    """Complete a schema that was restored without its data; return whether it was one."""
-    check = (
-        "SELECT EXISTS (SELECT FROM simsql.schema_version) AND NOT EXISTS (SELECT FROM simsql._unknown_indexes())"
-    )
-    if connection.execute(text(check)).scalar_one():
-        return False
-    adopted = connection.execute(text("SELECT simsql._adopt(:revision)"), {"revision": history.newest})
-    for line in adopted.scalars().all():
-        if report:
-            report(line)
-    return True
 
 
 def uninstall_schema(engine: Engine, *, drop_indexes: bool = False) -> bool:
