@@ -216,7 +216,7 @@ def _changes_of_models(context: AutogenContext, upgrade_ops: UpgradeOps, existin
                 # Searches with the new recipe would miss old fingerprints, or find the wrong ones.
                 changes.insert(1, _clearing(index, old.spec))
                 if not _differs(index, old.spec):
-                    changes = [*_storing(old, index), *_sourcing(stored[column], old, index)]
+                    changes = [*_alterations(stored[column], old, index)]
             if changes and _compares(context, column, created, old, table, reflected):
                 yield from filter(None, changes)
 
@@ -273,20 +273,15 @@ def _sources_differ(index: DeclaredIndex, old: IndexSpec) -> bool:
     return bool(sources and old.sources) and sources != old.sources
 
 
-def _storing(old: CreateSimhashIndexOp, index: DeclaredIndex) -> Iterator[ChangeSimhashStorageOp]:
-    """Yield the operation that gives an index the storage of its model. If that names none, any matches."""
+def _alterations(stored: Stored, old: CreateSimhashIndexOp, index: DeclaredIndex) -> Iterator[ColumnOp]:
+    """Yield what gives an index the storage and the sources that its model names, and the trigger for these."""
+    where, schema = (old.table_name, old.column_name), old.schema
     storage = index.spec.storage
     if storage is not None and storage != (old.spec.storage or "tables"):
-        yield ChangeSimhashStorageOp(old.table_name, old.column_name, storage=storage, schema=old.schema)
-
-
-def _sourcing(stored: Stored, old: CreateSimhashIndexOp, index: DeclaredIndex) -> Iterator[AlterSimhashIndexOp]:
-    """Yield the operation that gives an index the sources of its model, or the trigger that it lacks for them."""
+        yield ChangeSimhashStorageOp(*where, storage=storage, schema=schema)
     sources, before = dict(index.spec.sources), dict(old.spec.sources)
     if (sources or index.names_sources) and (sources != before or not stored.is_clearing):
-        yield AlterSimhashIndexOp(
-            old.table_name, old.column_name, sources=sources, before=before, schema=old.schema
-        )
+        yield AlterSimhashIndexOp(*where, sources=sources, before=before, schema=schema)
 
 
 def _recipe_differs(index: DeclaredIndex, old: IndexSpec) -> bool:
