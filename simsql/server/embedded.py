@@ -18,7 +18,6 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -35,7 +34,7 @@ import fcntl
 
 from simsql.server import watcher
 from simsql.server.binaries import Account, bundled_programs, make_folder, server_account
-from simsql.server.postgres_server import PostgresServer
+from simsql.server.postgres_server import PostgresServer, locked
 
 _DATA = "postgres"  # the data folder's name
 
@@ -66,7 +65,7 @@ class EmbeddedServer:
         self._users = watcher.open_lock(folder / "users.lock")
         try:
             fcntl.flock(self._users, fcntl.LOCK_SH)
-            with _changing(folder):
+            with locked(folder / "start.lock"):
                 self._cluster = PostgresServer(_choose_programs(folder), folder / _DATA, _SETTINGS)
                 # First the watcher: from here on the server is stopped even if this process is killed.
                 _ensure_watcher(folder, self._cluster.log_file)
@@ -97,7 +96,7 @@ class EmbeddedServer:
                 return  # closed before, or inherited by a forked child: the parent goes on using the server
             _open.remove(self)
             try:
-                with _changing(self.folder):
+                with locked(self.folder / "start.lock"):
                     try:
                         fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     except BlockingIOError:
@@ -184,16 +183,6 @@ def _forget_in_child() -> None:
 
 # A fork waits until no thread is starting or stopping a server, so that no child holds the locks of that.
 os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_forget_in_child)
-
-
-@contextlib.contextmanager
-def _changing(folder: Path) -> Iterator[None]:
-    descriptor = watcher.open_lock(folder / "start.lock")
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _take_folder(folder: Path) -> None:

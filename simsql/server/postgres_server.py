@@ -4,7 +4,8 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,17 @@ _PATIENCE = 300.0  # seconds until the server must answer; recovery after a cras
 _SOCKET = f".s.PGSQL.{PORT}"
 _LONGEST = 102 - len(_SOCKET)  # bytes of the data folder's path: a socket's path has 103 on macOS, 107 on Linux
 _LARGEST_LOG = 10_000_000  # bytes; checked when the server starts
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """Yield the descriptor of a lock file that this process, and programs that inherit it, lock exclusively."""
+    descriptor = open_lock(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True)
@@ -65,10 +77,8 @@ class PostgresServer:
         if major_version(self.bin_folder) >= 17:
             locale += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         unfinished = self.data_folder.with_name(self.data_folder.name + ".new")
-        lock = open_lock(server_lock(self.data_folder))
-        try:
-            # initdb inherits the lock: one whose parent was killed goes on writing, and is waited for here.
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        # initdb inherits the lock: one whose parent was killed goes on writing, and is waited for here.
+        with locked(server_lock(self.data_folder)) as lock:
             if unfinished.exists():
                 shutil.rmtree(unfinished)
             unfinished.mkdir(mode=0o700)
@@ -78,8 +88,6 @@ class PostgresServer:
             options += [f"--username={SUPERUSER}", "-D", str(unfinished)]
             self._account.run(str(self.bin_folder / "initdb"), *options, keep_open=[lock])
             unfinished.rename(self.data_folder)  # so a data folder is complete, whenever this is killed
-        finally:
-            os.close(lock)
 
     def start(self) -> None:
         """Start the server unless it is running, recover after a crash, and return when it answers."""
