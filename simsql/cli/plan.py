@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from simsql.cli._app import command
@@ -23,8 +24,8 @@ _HEADINGS = (
     Column("best for"),
 )
 _FIELDS = (
-    *map(Column, ("tables", "blocks", "lead", "inner_blocks", "prefix_bits", "probes", "candidates", "scans")),
-    *map(Column, ("bytes", "search_us", "write_us", "best_for")),
+    *("tables", "blocks", "lead", "inner_blocks", "prefix_bits", "probes", "candidates", "scans"),
+    *("bytes", "search_us", "write_us", "best_for"),
 )
 
 
@@ -72,18 +73,12 @@ def _print_plan(form: Format, made: Plan) -> None:
     if form is Format.TABLE:
         print_rows(form, _HEADINGS, (_describe(choice, made) for choice in made.choices))
         return
-    print_rows(
-        form,
-        _FIELDS,
-        (
-            (
-                *(choice.tables, choice.design.blocks, choice.design.lead, choice.design.inner_blocks),
-                *(list(choice.prefix_bits), choice.probes, choice.candidates, choice.scans, choice.bytes),
-                *(choice.search_us, choice.write_us, _purposes(choice, made)),
-            )
-            for choice in made.choices
-        ),
-    )
+    rows = []
+    for choice in made.choices:
+        named = {"prefix_bits": list(choice.prefix_bits), "best_for": _purposes(choice, made)}
+        figures = {**asdict(choice), **asdict(choice.design), **named}
+        rows.append([figures[field] for field in _FIELDS])
+    print_rows(form, [*map(Column, _FIELDS)], rows)
 
 
 def _describe(choice: Choice, made: Plan) -> Sequence[str]:
