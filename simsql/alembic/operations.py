@@ -311,8 +311,7 @@ class AlterSimhashIndexOp(ColumnOp):
 class SetDefaultSimhashIndexOp(ColumnOp):
     """Let searches that name no column use this index, if the table has several, from the next commit on.
 
-    If another index was the default until now, then at most `missing` rows, 0 or more, may have a fingerprint for
-    that one and none for this one. Nobody waits. To undo it, name the other column.
+    Nobody waits. To undo it, name the other column. See `simsql.database.set_default_index` for `missing`.
     """
 
     name = kind = "set_default_simhash_index"

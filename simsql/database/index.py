@@ -62,13 +62,9 @@ def create_index(
     creates one first. B-trees are created concurrently, those of a partitioned table on one partition after
     another; this takes two connections at a time. `report` is called with the completed share of this work.
 
-    `table` is a name as in SQL, with schema and quotes if needed. `distance` (0 to 64) is the default of searches.
-    `design` is chosen by the number of rows if omitted. The id of `recipe` is stored with the index, so that a
-    search by text computes the same fingerprints; if yours do not come from texts, pass a name of your own, such
-    as "phash64". `scope` lists the unquoted names of up to four columns that confine every search; rows with a
-    null in one of them are not indexed. `storage` is "tables" or "expression", see docs/reference/sql.md; by
-    default, "expression" for partitioned tables and "tables" for others. `sources` names the column of the texts,
-    or several with their weights: `backfill` then needs no source, and a fingerprint whose text alone changes is
+    `table` is a name as in SQL, with schema and quotes if needed. The other arguments describe the index as the
+    fields of `IndexSpec` do. The id of `recipe` is stored with it, so that a search by text computes the same
+    fingerprints. With `sources`, `backfill` needs no source, and a fingerprint whose text alone changes is
     cleared.
 
     Raises UsageError for a distance out of range, an unknown storage, and a connection if `concurrently`; and
@@ -149,14 +145,9 @@ def change_storage(
     have it, missing privileges; and UsageError for a Connection instead of an Engine.
     """
     engine = check_engine(engine, "change_storage")
-    check = text(
-        "SELECT i.id, i.storage, i.column_name FROM simsql._check_storage_change("
-        "CAST(:table AS regclass), CAST(:storage AS text), CAST(:column AS text)) AS i"
-    )
-    change = text(
-        "SELECT simsql._change_storage("
-        "CAST(:table AS regclass), CAST(:storage AS text), CAST(:column AS text), :keep)"
-    )
+    arguments = "CAST(:table AS regclass), CAST(:storage AS text), CAST(:column AS text)"
+    check = text(f"SELECT id, storage, column_name FROM simsql._check_storage_change({arguments})")  # noqa: S608
+    change = text(f"SELECT simsql._change_storage({arguments}, :keep)")
     parameters = {"table": table, "storage": storage, "column": column}
     with begin(engine, **READ_COMMITTED) as connection:
         # From here on with a column: the default index may change.
@@ -350,11 +341,7 @@ class Finding(NamedTuple):
 
 
 def verify(connection: Connection, table: str | None = None, column: str | None = None) -> list[Finding]:
-    """Return the faults of one index, of all indexes of a table, or of all indexes.
-
-    Reads all keys and all fingerprints in one snapshot, and changes nothing. Raises sqlalchemy.exc.DBAPIError with
-    PostgreSQL's message: no index, missing privileges, row-level security that hides rows.
-    """
+    """Return the faults of one index, of all indexes of a table, or of all indexes: see `SearchIndex.verify`."""
     statement = text("SELECT * FROM simsql.verify(CAST(:table AS regclass), CAST(:column AS text))")
     return [Finding(*row) for row in connection.execute(statement, {"table": table, "column": column})]
 

@@ -40,14 +40,14 @@ class IndexSpec:
     design: Design | None = None
     """The layout; None lets PostgreSQL choose it by the number of rows."""
     recipe: str | None = None
-    """The id of the recipe, or a name of your own for fingerprints that do not come from texts.
+    """The id of the recipe, or a name of your own, such as "phash64", for those that do not come from texts.
 
     None stands for an unknown one. If a function of the application makes the texts, " of " and its name follow.
     """
     scope: tuple[str, ...] = ()
-    """The unquoted names of the columns that confine searches."""
+    """The unquoted names of up to four columns that confine searches. Rows with a null in one are not indexed."""
     storage: Storage | None = None
-    """Where the index is kept: in key tables, or in B-trees on the table itself.
+    """Where the index is kept: in key tables, or in B-trees on the table itself. See docs/reference/sql.md.
 
     None lets PostgreSQL choose: "expression" for partitioned tables, "tables" for others.
     """

@@ -87,10 +87,7 @@ def queries_for_text(
 ) -> list[SimilarQuery]:
     """Return the query of a text, or of one for each source by name, for each design; none without features.
 
-    `similarity` is between 0 and 1, and `recall`, below 1, the expected share of the rows of exactly this
-    similarity: by default .99, or less if that takes more than 428 probes. Warns with RecallWarning if a given
-    recall takes more than 5,000, or if less than a fifth is expected. Raises UsageError for values out of range,
-    for a text that does not fit the sources, and for the recipe of pictures, which have no margins.
+    `similarity`, `recall`, warnings and errors are those of `SearchIndex.similar`.
     """
     similarity = share("similarity", similarity)
     wanted = _RECALL if recall is None else share("recall", recall)

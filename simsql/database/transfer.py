@@ -45,14 +45,10 @@ def sqlalchemy_errors() -> Iterator[None]:
 def fetch_fingerprints(
     connection: Connection, table: str, column: str | None = None, scope: Scope | None = None
 ) -> Iterator[NDArray[np.uint64]]:
-    """Yield the fingerprints of an indexed table, in table order, as arrays of uint64. Skips nulls.
-
-    If the index has a scope, yield the fingerprints of one scope.
+    """Yield the fingerprints of an indexed table or of one scope, in table order, as arrays of uint64: no nulls.
 
     An array holds some ten thousand values. Outside of autocommit, only one is in memory at a time. All come from
-    one snapshot: that of the transaction or, if it is READ COMMITTED, of this call. `table` is a name as in SQL.
-    If the table has only one index, omit the column. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message:
-    no index, several indexes, an index that cannot be searched, no privilege to read the column.
+    one snapshot: that of the transaction or, if it is READ COMMITTED, of this call.
     """
     raw = raw_connection(connection)
     query = sql.SQL(

@@ -264,9 +264,8 @@ class SimhashQuerySet(models.QuerySet):
     ) -> Any:
         """Wait for claims of similar fingerprints, then return the nearest row or None; call before an insert.
 
-        If two transactions claim similar fingerprints and then insert, the second waits until the first ends. So
-        exactly one of them gets None. Raises TransactionManagementError outside of `transaction.atomic`, and the
-        errors of `near`.
+        See `SearchIndex.claim`. Raises TransactionManagementError outside of `transaction.atomic`, and the errors
+        of `near`.
         """
         self._for_write = True
         if transaction.get_autocommit(self.db):

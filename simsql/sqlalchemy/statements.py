@@ -237,10 +237,9 @@ def claim(
 ) -> "Select[int, int]":
     """Return a SELECT that waits for claims of similar fingerprints, then returns the nearest match or no row.
 
-    Execute it before an insert, in the same transaction, which must be READ COMMITTED. If two transactions claim
-    similar fingerprints and then insert, the second waits until the first ends, so exactly one of them gets no
-    row. The row is (fingerprint, distance), even for a mapped attribute: the statement does not see rows that were
-    committed while it waited, but the next one does. Takes the arguments and raises the errors of `near`.
+    Execute it before an insert, in the same transaction, as `SearchIndex.claim`. The row is (fingerprint,
+    distance), even for a mapped attribute: the statement does not see rows that were committed while it waited,
+    but the next one does. Takes the arguments and raises the errors of `near`.
     """
     query = Query(fingerprint, distance, **options)
     wanted = as_expression(_expression(column), query)
