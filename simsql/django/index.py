@@ -160,8 +160,3 @@ def _literal(value: object) -> str:
     if isinstance(value, list):
         return f"ARRAY[{', '.join(map(_literal, value))}]"
     return "'" + str(value).replace("'", "''") + "'" if isinstance(value, str) else str(value)
-
-
-def simhash_indexes(model: Any) -> list[SimhashIndex]:
-    """Return the simhash indexes of a model."""
-    return [index for index in model._meta.indexes if isinstance(index, SimhashIndex)]

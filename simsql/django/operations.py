@@ -7,7 +7,7 @@ from django.db.migrations.operations import base
 from django.db.migrations.operations.base import Operation
 
 from simsql.django.connection import check_database, django_errors, engine_of, is_postgresql
-from simsql.django.index import SimhashIndex, simhash_indexes
+from simsql.django.index import SimhashIndex
 
 
 class InstallSimsql(Operation):
@@ -150,5 +150,5 @@ class KeepSimhashIndex(migrations.SeparateDatabaseAndState):
             if not any(operation.references_model(name, app_label) for operation in self.database_operations):
                 continue
             if self.allow_migrate_model(schema_editor.connection.alias, model):
-                for index in simhash_indexes(model):
+                for index in (each for each in model._meta.indexes if isinstance(each, SimhashIndex)):
                     schema_editor.execute(getattr(index, make)(model, schema_editor), None)
