@@ -108,15 +108,6 @@ class Account:
         return True
 
 
-def check_has_name(account: Account) -> None:
-    """Raise SimsqlError if an account has no name, as in many containers: initdb refuses to run without one."""
-    if account.name == str(account.uid):
-        raise SimsqlError(
-            f"user {account.uid} has no name, and PostgreSQL needs one to create a server: run simsql as a named"
-            " user, add a line to /etc/passwd, or name a database with --database or SIMSQL_DATABASE"
-        )
-
-
 def server_account(data_folder: Path) -> Account:
     """Return the account that runs the server on this data folder: our own, unless we are root.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import URL
 
 from simsql.errors import SimsqlError
-from simsql.server.binaries import Account, check_has_name, check_way, major_version, make_folder, server_account
+from simsql.server.binaries import Account, check_way, major_version, make_folder, server_account
 from simsql.server.watcher import (
     PORT,
     open_lock,
@@ -70,7 +70,11 @@ class PostgresServer:
         """Create the data folder: UTF-8, sorted by code point, with the superuser `postgres`."""
         if self.data_folder.exists():
             raise SimsqlError(f"{self.data_folder} already exists")
-        check_has_name(self._account)
+        if self._account.name == str(self._account.uid):  # as in many containers: initdb refuses to run
+            raise SimsqlError(
+                f"user {self._account.uid} has no name, and PostgreSQL needs one to create a server: run simsql as"
+                " a named user, add a line to /etc/passwd, or name a database with --database or SIMSQL_DATABASE"
+            )
         self._check_paths()
         # PostgreSQL 17 brings its own Unicode rules, the same everywhere; before, C knows ASCII letters only.
         locale = ["--locale=C"]
