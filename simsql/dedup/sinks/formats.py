@@ -1,6 +1,5 @@
 """The formats of clusters: JSON lines, CSV, TSV, Parquet and tables."""
 
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,6 @@ from simsql.documents.output_formats import Format, choose_format, format_of_fil
 from simsql.errors import UsageError
 from simsql.fingerprint import show_similarity
 
-_JSON = json.JSONEncoder(ensure_ascii=False)
 _SHOWN = 10  # members of a cluster in a table
 _SHOWN_CLUSTERS = 20  # at a terminal
 # With the types of Parquet.
@@ -63,13 +61,9 @@ def _round(similarity: float | None) -> float | None:
 
 
 def _write_json(number: int, members: Sequence[Member]) -> str:
-    cluster = {
-        "cluster": number,
-        "size": len(members),
-        "representative": members[0].label,
-        "members": [describe_member(member) for member in members],
-    }
-    return _JSON.encode(cluster) + "\n"
+    names = "cluster", "size", "representative", "members"
+    row = number, len(members), members[0].label, [describe_member(member) for member in members]
+    return next(format_rows(Format.JSONL, names, [row]))
 
 
 def _describe_rows(number: int, members: Sequence[Member]) -> list[dict[str, Any]]:
