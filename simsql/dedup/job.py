@@ -4,11 +4,11 @@ A source reads and describes documents; their candidates are compared, and sinks
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from simsql.decide.rules import Rules
 from simsql.dedup.comparing import Comparison
@@ -35,16 +35,9 @@ from simsql.errors import UsageError
 from simsql.fingerprint import FOLDING_RECIPE, Recipe
 
 
-class Sink(Protocol):
-    """Takes the decisions of a job."""
-
-    def write(self, decisions: Decisions, stages: Stages, files: ExitStack) -> None:
-        """Write the decisions. Files take their names when `files` ends well."""
-
-
 def run_job(
     source: Source,
-    sink: Sink,
+    write: Callable[[Decisions, Stages, ExitStack], None],
     rules: Rules,
     stages: Stages,
     files: ExitStack,
@@ -54,7 +47,7 @@ def run_job(
 ) -> Explanation | None:
     """Read, compare and decide; then write the decisions or, if `explain` has two names, explain a pair.
 
-    `workers` is the number of processes. The source and the sink know what they have counted.
+    `workers` is the number of processes. Files that `write` opens take their names when `files` ends well.
     """
     with TokenSpool() as tokens:
         corpus = source.read(tokens, stages)
@@ -65,7 +58,7 @@ def run_job(
             decisions = Decisions(source, comparison, comparison.decide(report))
         if explain:
             return explain_pair(decisions, explain)
-        sink.write(decisions, stages, files)
+        write(decisions, stages, files)
     return None
 
 
@@ -137,7 +130,8 @@ def run_dedup(options: DedupOptions, stages: Stages) -> tuple[FileSource, FileSi
         sink = FileSink(source, output, cleaner)
         # All files take their names at the end: if one cannot be written, the others stay as they are.
         files = stack.enter_context(ExitStack())
-        explained = run_job(source, sink, rules, stages, files, workers=options.workers, explain=options.explain)
+        given = source, sink.write, rules, stages, files
+        explained = run_job(*given, workers=options.workers, explain=options.explain)
         if explained and options.layout.main_content:
             reason = f"{explained.reason}; of web pages, only the main content was compared"
             explained = replace(explained, reason=reason)

@@ -27,5 +27,5 @@ def dedup_table(
         source = RowSource(table, options)
         into = DecisionTable(engine, table, options.into, replace=options.replace) if options.into else None
         sink = TableSink(source, into, options)
-        given = source, sink, options.rules, stages, files
+        given = source, sink.write, options.rules, stages, files
         return source, sink, run_job(*given, workers=options.workers, explain=options.explain)
