@@ -53,8 +53,8 @@ AS $$
 $$;
 
 -- The privileges that differ from those of this file, and the statement that corrects them. PUBLIC may lack EXECUTE,
--- because an administrator has revoked it; but if nobody except the owner can call any function, default privileges
--- did that. The functions that are not in `existing` are new.
+-- because an administrator has revoked it; but if nobody except the owner can call a function that all others need, default
+-- privileges did that, or a script that takes it from all functions. The functions that are not in `existing` are new.
 CREATE OR REPLACE FUNCTION simsql._other_privileges(existing text[] DEFAULT NULL)
 RETURNS TABLE (object text, index_id integer, problem text, statement text)
 LANGUAGE sql STABLE
@@ -98,7 +98,8 @@ AS $$
                             WHERE a.grantee = w.grantee AND a.privilege_type = w.privilege)
            AND (w.grantee <> 0 OR o.type <> 'f' OR o.index_id IS NOT NULL OR o.name <> ALL (existing)
                 OR NOT EXISTS (SELECT FROM object AS f CROSS JOIN LATERAL aclexplode(f.acl) AS a
-                                WHERE f.type = 'f' AND f.index_id IS NULL AND a.grantee <> f.owner
+                                WHERE f.name = CASE WHEN o.name ~ '^simsql\._' THEN o.name ELSE 'simsql._full_name(oid)' END
+                                  AND a.grantee <> f.owner
                                   AND (a.grantee = 0
                                        OR NOT simsql._is_default(f.owner, 'f', a.grantee, a.privilege_type))
                                   AND f.name = ANY (coalesce(existing, ARRAY[f.name]))))

@@ -299,7 +299,7 @@ BEGIN
         SELECT FROM pg_proc AS p CROSS JOIN LATERAL aclexplode(p.proacl) AS a
          WHERE p.oid = ANY (now.functions) AND a.grantee <> p.proowner)
     THEN
-        RETURN 'triggers changed';
+        RETURN 'trigger functions changed';
     ELSIF 'pg_policy' = ANY (changed) THEN
         RETURN 'policies changed';
     END IF;
@@ -337,6 +337,9 @@ AS $$
                ('triggers changed', 'triggers disabled',
                 'triggers of the simhash index on %s have been disabled or dropped',
                 'It lacks rows that were written in the meantime:'),
+               ('trigger functions changed', 'keys not compared',
+                'trigger functions of the simhash index on %s have been replaced, or GRANT or REVOKE has named them',
+                'It lacks rows that were written while they added no keys:'),
                ('policies changed', 'damaged', 'the row-level security of the keys of %s has been altered',
                 'Restore it:'),
                ('keys lost', 'damaged', 'key tables of the simhash index on %s have been emptied or rewritten',

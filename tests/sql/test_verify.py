@@ -131,11 +131,11 @@ DAMAGES = {
     "trigger function altered": (
         "CREATE OR REPLACE FUNCTION simsql.add_on_insert_1() RETURNS trigger LANGUAGE plpgsql"
         f" AS 'BEGIN RETURN NULL; END'; {WRITE}",
-        {*functions("function altered", "add_on_insert"), *MISSING, changed("triggers changed")},
+        {*functions("function altered", "add_on_insert"), *MISSING, changed("trigger functions changed")},
     ),
     "trigger function with the caller's rights": (
         "ALTER FUNCTION simsql.add_on_update_1() SECURITY INVOKER",
-        {*functions("function altered", "add_on_update"), changed("triggers changed")},
+        {*functions("function altered", "add_on_update"), changed("trigger functions changed")},
     ),
     "trigger function dropped": (
         f"DROP FUNCTION simsql.add_on_update_1 CASCADE; {UPDATE}",
