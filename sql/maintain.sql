@@ -87,10 +87,9 @@ BEGIN
         PERFORM simsql._stamp(stamped);
     END IF;
     SELECT a.* INTO advice FROM simsql._storage_advice(index) AS a;
-    IF advice.need = 'analyze' THEN
-        EXECUTE format('ANALYZE %s, simsql.keys_%s_0', index.table_name, index.id);
-    END IF;
     IF advice.need IN ('vacuum', 'analyze') THEN
+        -- After a crash or a failover, PostgreSQL may know an old number of rows, by which a vacuum would always be due.
+        EXECUTE format('ANALYZE (SKIP_LOCKED) %s, simsql.keys_%s_0', index.table_name, index.id);
         IF is_limited THEN
             vacuum := simsql._vacuum_anywhere(index);
         END IF;

@@ -250,6 +250,32 @@ def test_after_a_reset_of_the_statistics_the_rows_are_counted(articles):
     assert articles.execute("SELECT hint FROM simsql.indexes").fetchone() == (None,)
 
 
+def test_a_false_count_of_rows_is_corrected(connection):
+    """After a crash or a failover, PostgreSQL knows the count of the last ANALYZE, and the later rows."""
+    create_articles(connection, range(100))
+    set_batch_size(connection, 50)
+    connection.execute("ANALYZE article; INSERT INTO article (fingerprint) SELECT generate_series(1001, 1200)")
+    flush_statistics(connection)
+    connection.execute(
+        "SELECT pg_stat_reset(); UPDATE simsql.registry SET vacuumed_at = now() - interval '1 hour'"
+    )
+    connection.execute("INSERT INTO article (fingerprint) SELECT generate_series(2001, 2100)")
+    connection.execute("ANALYZE simsql.keys_1_0")
+    flush_statistics(connection)
+    (hint,) = connection.execute("SELECT hint FROM simsql.indexes").fetchone()
+    assert hint.endswith("% of the keys are superfluous: CALL simsql.maintain();")
+    assert said(connection) == [did(1, 1)]
+    flush_statistics(connection)
+    assert connection.execute("SELECT unvacuumed, hint FROM simsql.indexes").fetchone() == (0, None)
+
+
+def test_a_vacuum_does_not_wait_for_a_count(articles, connect):
+    with connect() as other, other.transaction():
+        other.execute("LOCK TABLE article IN SHARE UPDATE EXCLUSIVE MODE")
+        assert did(1, 1) in said(articles)
+    assert is_clean(articles)
+
+
 def test_a_role_maintains_its_own_indexes(others, new_role, connect):
     owner, stranger = new_role(), new_role()
     allow_indexes(others, owner)
