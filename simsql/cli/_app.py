@@ -301,7 +301,9 @@ def _as_command(code: str) -> str:
             return "simsql index list"
         case "snapshot":  # each command has a new one
             return ""
-    if what not in _COMMANDS_OF_CALLS or options.get("sources") == {}:
+    # To create an index again whose recipe is unknown: the command would give it the default one.
+    is_nameless = what == "create_index" and "distance" in options and "recipe" not in options
+    if what not in _COMMANDS_OF_CALLS or options.get("sources") == {} or is_nameless:
         return str(statement)
     command, positional, flag = _COMMANDS_OF_CALLS[what]
     words = ["simsql", *command.split(), *values[:positional]]

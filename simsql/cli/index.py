@@ -81,17 +81,20 @@ def create_command(
     is complete, and if it is interrupted, run the same command again and it resumes.
     """
     from simsql.database import create_index
+    from simsql.database.index import is_being_built
     from simsql.fingerprint import DEFAULT_RECIPE
     from simsql.hamming import Design
 
     if blocks is None and (lead, inner_blocks) != (1, 0):
         raise UsageError("--lead and --inner-blocks need --blocks: add it, or leave them out")
     design = None if blocks is None else Design(blocks, lead, inner_blocks)
-    made_by = _parse_recipe(recipe) or DEFAULT_RECIPE
+    made_by = _parse_recipe(recipe)
     with (
         run.open(lock_timeout=lock_timeout) as engine,
         run.stages().shares("index", shown=concurrently) as report,
     ):
+        if made_by is None and not (concurrently and is_being_built(engine, table, column)):
+            made_by = DEFAULT_RECIPE
         create_index(
             engine,
             table,

@@ -6,12 +6,14 @@ makes the same batches as `CALL simsql.build`.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from threading import Event
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg.errors import LockNotAvailable, ObjectInUse
+from psycopg.errors import LockNotAvailable, ObjectInUse, QueryCanceled
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
@@ -31,6 +33,7 @@ from sqlalchemy.exc import OperationalError
 from simsql.database.arguments import as_arguments
 from simsql.database.binds import READ_COMMITTED, begin, check_engine
 from simsql.database.index_spec import OPTIONS, IndexSpec, Storage
+from simsql.errors import SimsqlError
 from simsql.fingerprint import DEFAULT_RECIPE, Recipe
 from simsql.hamming import Design
 
@@ -45,7 +48,7 @@ def create_index(
     *,
     distance: int = 3,
     design: Design | None = None,
-    recipe: Recipe | str = DEFAULT_RECIPE,
+    recipe: Recipe | str | None = DEFAULT_RECIPE,
     scope: Sequence[str] = (),
     storage: Storage | None = None,
     sources: str | Mapping[str, int] | None = None,
@@ -60,16 +63,18 @@ def create_index(
     `concurrently` needs an engine and blocks nobody. It commits as it works, and resumes an interrupted build if
     you call it again with the same arguments. If there is no B-tree on the scope columns and the column, it
     creates one first. B-trees are created concurrently, those of a partitioned table on one partition after
-    another; this takes two connections at a time. `report` is called with the completed share of this work.
+    another; this takes two connections at a time, and a third if there is a lock_timeout. `report` is called with
+    the completed share of this work.
 
     `table` is a name as in SQL, with schema and quotes if needed. The other arguments describe the index as the
     fields of `IndexSpec` do. The id of `recipe` is stored with it, so that a search by text computes the same
-    fingerprints. With `sources`, `backfill` needs no source, and a fingerprint whose text alone changes is
-    cleared.
+    fingerprints; None resumes a build whatever its recipe. With `sources`, `backfill` needs no source, and a
+    fingerprint whose text alone changes is cleared.
 
     Raises UsageError for a distance out of range, an unknown storage, and a connection if `concurrently`; and
     sqlalchemy.exc.DBAPIError with PostgreSQL's message: no such table or column, not bigint, a table that cannot
-    be indexed, a type that cannot be in a scope, missing privileges, another isolation level.
+    be indexed, a type that cannot be in a scope, missing privileges, another isolation level. Raises SimsqlError
+    if B-trees that are created concurrently wait for other transactions for longer than lock_timeout.
     """
     spec = IndexSpec(
         column, distance=distance, design=design, recipe=recipe, scope=scope, storage=storage, sources=sources
@@ -142,7 +147,8 @@ def change_storage(
     only one index, omit the column. `report` is called
     with the completed share of the work. Takes up to two connections at a time.
     Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message: no index, an unknown storage, a table that cannot
-    have it, missing privileges; and UsageError for a Connection instead of an Engine.
+    have it, missing privileges; SimsqlError if B-trees wait for other transactions for longer than lock_timeout;
+    and UsageError for a Connection instead of an Engine.
     """
     engine = check_engine(engine, "change_storage")
     arguments = "CAST(:table AS regclass), CAST(:storage AS text), CAST(:column AS text)"
@@ -181,12 +187,22 @@ def _build_keys(engine: Engine, table: str, spec: IndexSpec, report: Report | No
     return index
 
 
+_HAS_BEGUN = (
+    "EXISTS (SELECT FROM simsql.registry AS r"
+    " WHERE r.table_id = CAST(:table AS regclass) AND r.column_name = :column AND NOT r.ready)"
+)
+
+
+def is_being_built(engine: Engine, table: str, column: str) -> bool:
+    """Return whether there is an unfinished index on a column."""
+    with engine.begin() as connection:
+        found = connection.execute(text(f"SELECT {_HAS_BEGUN}"), {"table": table, "column": column})
+        return bool(found.scalar_one())
+
+
 def _register(engine: Engine, table: str, spec: IndexSpec) -> tuple[int, str | None] | None:
     """Register an unfinished index; return its id and storage, or None while others create indexes on it."""
-    target = text(
-        "SELECT CAST(CAST(:table AS regclass) AS text) AS name, EXISTS (SELECT FROM simsql.registry AS r"
-        " WHERE r.table_id = CAST(:table AS regclass) AND r.column_name = :column AND NOT r.ready) AS has_begun"
-    )
+    target = text(f"SELECT CAST(CAST(:table AS regclass) AS text) AS name, {_HAS_BEGUN} AS has_begun")
     begin = select(func.simsql._begin_build(cast(table, REGCLASS), *spec.arguments(OPTIONS)))
     storage = text("SELECT r.storage FROM simsql.registry AS r WHERE r.id = :index")
     with engine.connect().execution_options(**READ_COMMITTED) as connection:
@@ -220,13 +236,14 @@ def _create_btrees(engine: Engine, table: str, index: int, report: Report | None
             with connection.begin():
                 row = connection.execute(following, {"index": index}).one_or_none()
                 is_free = row is not None and _lock_if_free(connection, row.target)
+                limit = _lock_limit(connection)
             if row is None:
                 return
             if not is_free:
                 time.sleep(0.1)
                 continue
             with connection.execution_options(isolation_level="AUTOCOMMIT").begin():
-                _run(connection, row.statement)
+                _run_alone(engine, connection, row.statement, limit)
             connection.execution_options(**READ_COMMITTED)
             if report:
                 report(row.share)
@@ -259,8 +276,8 @@ def _only_build(engine: Engine, table: str) -> Iterator[None]:
 def create_btree(engine: Engine, table: str, spec: IndexSpec) -> None:
     """Create the B-tree that an index with key tables needs, unless there is one, while others write.
 
-    Drops the remains of an interrupted attempt first. Raises sqlalchemy.exc.DBAPIError with PostgreSQL's message
-    if the description is invalid.
+    Drops the remains of an interrupted attempt first, also of one for the storage `expression`. Raises
+    sqlalchemy.exc.DBAPIError with PostgreSQL's message if the description is invalid.
     """
     columns = [*spec.scope, spec.column]
     storage = select(func.simsql._storage(cast(table, REGCLASS), cast(spec.storage, Text), "build"))
@@ -268,22 +285,28 @@ def create_btree(engine: Engine, table: str, spec: IndexSpec) -> None:
     options = [name for name in OPTIONS if name not in ("recipe", "sources")]
     builds: ColumnElement[str] = literal_column("caller => 'build'")
     check = select(func.simsql._check_new(cast(table, REGCLASS), *spec.arguments(options), builds))
-    quoted = text("SELECT CAST(CAST(:table AS regclass) AS text), simsql._name_list(CAST(:columns AS text[]))")
+    quoted = text(
+        "SELECT CAST(CAST(c.oid AS regclass) AS text), simsql._name_list(CAST(:columns AS text[])),"
+        " c.relkind = 'p' FROM pg_class AS c WHERE c.oid = CAST(:table AS regclass)"
+    )
     with engine.connect().execution_options(**READ_COMMITTED) as connection:
         with connection.begin():
             connection.execute(check)
-            if connection.execute(storage).scalar_one() == "expression":
-                return
-            target, key = connection.execute(quoted, {"table": table, "columns": columns}).one()
+            is_for_keys = connection.execute(storage).scalar_one() == "tables"
+            target, key, is_partitioned = connection.execute(quoted, {"table": table, "columns": columns}).one()
+        if is_partitioned:
+            return
         while (leftovers := _leftovers(connection, table, columns, target)) is None:
             time.sleep(0.1)
         with connection.begin():
             if any(_btrees(connection, table, columns).values()):
                 return
+            limit = _lock_limit(connection)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for leftover in leftovers:
-            _run(connection, f"DROP INDEX CONCURRENTLY {leftover}")
-        _run(connection, f"CREATE INDEX CONCURRENTLY ON {target} ({key})")
+            _run_alone(engine, connection, f"DROP INDEX CONCURRENTLY {leftover}", limit)
+        if is_for_keys:
+            _run_alone(engine, connection, f"CREATE INDEX CONCURRENTLY ON {target} ({key})", limit)
 
 
 def _leftovers(connection: Connection, table: str, columns: list[str], target: str) -> list[str] | None:
@@ -311,6 +334,67 @@ def _lock_if_free(connection: Connection, target: str) -> bool:
 def _run(connection: Connection, statement: str) -> None:
     # Without parameters, so that percent signs in names are not interpreted.
     connection.execution_options(no_parameters=True).exec_driver_sql(statement)
+
+
+def _lock_limit(connection: Connection) -> float:
+    """Return the lock_timeout of a transaction in seconds."""
+    limit = text("SELECT extract(epoch FROM CAST(current_setting('lock_timeout') AS interval))")
+    return float(connection.execute(limit).scalar_one())
+
+
+def _run_alone(engine: Engine, connection: Connection, statement: str, limit: float) -> None:
+    """Run a statement outside a transaction; raise SimsqlError if others keep it waiting for these seconds in all.
+
+    CREATE INDEX CONCURRENTLY waits for all older snapshots. There SET LOCAL does nothing, and in a transaction
+    pooler SET would stay behind, so another session cancels it. Without a limit, it is 0.
+    """
+    waits = text(
+        "SELECT a.pid AS waiting, b.pid, s.usename, CAST(s.xact_start AS timestamptz(0)) AS since"
+        " FROM pg_stat_activity AS a CROSS JOIN LATERAL unnest(pg_blocking_pids(a.pid)) AS b (pid)"
+        " LEFT JOIN pg_stat_activity AS s ON s.pid = b.pid"
+        " WHERE b.pid <> pg_backend_pid() AND a.wait_event_type = 'Lock' AND a.usename = session_user"
+        " AND a.datname = current_database() AND a.query <> '' AND starts_with(:statement, a.query)"
+    )
+    ended = Event()
+    blockers: Sequence[Any] = ()
+
+    def watch() -> None:
+        nonlocal blockers
+        waited = 0.0
+        with engine.connect().execution_options(**READ_COMMITTED) as other:
+            while not ended.wait(min(1, limit / 5)):
+                with other.begin():
+                    blockers = other.execute(waits, {"statement": statement}).all()
+                    waited += min(1, limit / 5) if blockers else 0
+                    if waited >= limit:
+                        other.execute(text("SELECT pg_cancel_backend(:pid)"), {"pid": blockers[0].waiting})
+                        return
+
+    if not limit:
+        _run(connection, statement)
+        return
+    with ThreadPoolExecutor(1) as thread:
+        watching = thread.submit(watch)
+        try:
+            _run(connection, statement)
+        except OperationalError as error:
+            ended.set()
+            watching.result()
+            if not (blockers and isinstance(error.orig, LockNotAvailable | QueryCanceled)):
+                raise
+            named = sorted(
+                f"process {b.pid} ({b.usename}, in a transaction since {b.since})" if b.pid else "prepared ones"
+                for b in blockers
+            )
+            remedies = " ".join(f"SELECT pg_terminate_backend({b.pid});" for b in blockers if b.pid)
+            raise SimsqlError(
+                f"{' '.join(statement.split()[:3])} gave up after {limit:g} s, the lock_timeout. It waits for"
+                " older transactions, even if they only read other tables:"
+                f" {', '.join(named)}. Wait for their end, or end them: {remedies or 'see pg_prepared_xacts.'}"
+                " Then run the same again, and it goes on"
+            ) from error
+        finally:
+            ended.set()
 
 
 def _btrees(connection: Connection, table: str, columns: list[str]) -> dict[str, bool]:

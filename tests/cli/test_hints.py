@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from articles import create_articles, create_table
+from internals import begin_build
 from program import run
 
-from simsql.cli._app import _COMMANDS_OF_CALLS
+from simsql.cli._app import _COMMANDS_OF_CALLS, as_commands
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -111,6 +112,27 @@ def test_an_unfinished_build_is_gone_on_with_as_the_error_says(connection, call)
         assert go_on[-1] == "--concurrently"
     call(*go_on).done()
     call("pairs", "article", "--scope", "tenant=1").done()
+
+
+def test_a_build_without_a_recipe_is_gone_on_with_as_the_hint_says(connection, call):
+    """A default recipe would be another one, and searches by text would miss all rows of such fingerprints."""
+    create_table(connection, [1, 3, 7])
+    connection.execute("CREATE INDEX ON article (fingerprint)")
+    begin_build(connection)
+    connection.execute("UPDATE simsql.registry SET recipe = NULL")
+    (problem,) = map(json.loads, call("status", "--check").lines)
+    (go_on,) = advised(problem["remedy"])
+    assert go_on[:2] == ["index", "create"]
+    call(*go_on).done()
+    (index,) = map(json.loads, call("index", "list").done().lines)
+    assert (index["state"], index["recipe"]) == ("ready", None)
+    # The command for a new index has no option for that.
+    connection.execute("BEGIN; SET LOCAL simsql.hints = 'codes'")
+    (again,) = connection.execute("SELECT simsql._create_again(r) FROM simsql.registry AS r").fetchone()
+    connection.execute("COMMIT")
+    drop, create = as_commands(again).split("; ")
+    assert drop.startswith("simsql index drop")
+    assert create.startswith("SELECT simsql.create_index('public.article', 'fingerprint', distance => 3")
 
 
 def test_options_are_named_as_the_program_has_them(connection, call, tmp_path):

@@ -22,6 +22,7 @@ from upkeep import problems
 
 from simsql.database import change_storage
 from simsql.database import index as index_module
+from simsql.errors import SimsqlError
 
 FINGERPRINTS = clustered(300, seed=16)
 QUERIES = [0, -1, FINGERPRINTS[17], flip(FINGERPRINTS[5], [63, 31, 0])]
@@ -390,6 +391,36 @@ def test_a_change_to_key_tables_keeps_the_owner(connection, new_role, connect):
     change(connection, "tables")
     assert problems(connection) == set()
     connect(role).execute("SELECT simsql.drop_index('article')")
+
+
+@pytest.mark.every_version
+@pytest.mark.parametrize("work", ["change_storage", "expression", "tables"])
+def test_concurrent_work_gives_up_waiting_for_a_snapshot(connection, database, connect, work):
+    """CREATE INDEX CONCURRENTLY waits for transactions that have only read other tables."""
+    create_table(connection, FINGERPRINTS)
+
+    def run(engine):
+        if work == "change_storage":
+            change_storage(engine, "article", "expression")
+        else:
+            index_module.create_index(engine, "article", "fingerprint", storage=work, concurrently=True)
+
+    if work == "change_storage":
+        create_index(connection, "tables")
+    reader = connect()
+    connection.execute("CREATE TABLE other ()")
+    reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM other")
+    said = rf"CREATE INDEX CONCURRENTLY gave up after 0\.3 s.* process {reader.info.backend_pid} \(.* goes on"
+    with pytest.raises(SimsqlError, match=said):
+        run(impatient(database))
+    if work == "change_storage":
+        searches_are_exact(connection)
+        assert problems(connection) == set()
+    reader.execute("COMMIT")
+    run(impatient(database))
+    searches_are_exact(connection)
+    assert problems(connection) == set()
+    assert connection.execute("SELECT FROM pg_index WHERE NOT indisvalid").fetchall() == []
 
 
 def impatient(database):
