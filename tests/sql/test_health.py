@@ -528,7 +528,14 @@ def test_every_fault_is_among_the_cases():
         *("B-tree missing on a shard", "B-tree invalid on a shard", "privilege missing", "keys not compared"),
         "keys lost",
     }
-    names = ("faults.sql", "inventory.sql", "privileges.sql", "stamp.sql", "storage/expression/btrees.sql")
+    names = (
+        "faults.sql",
+        "inventory.sql",
+        "privileges.sql",
+        "stamp.sql",
+        "verify.sql",
+        "storage/expression/btrees.sql",
+    )
     files = [*SQL.glob("storage/*/faults.sql"), *(SQL / name for name in names)]
     text = "\n".join(path.read_text(encoding="utf-8") for path in files)
     subject = "table|column|trigger|function|key|keys|expression|replication|policy|(?:search )?B-tree|partition"
