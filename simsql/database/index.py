@@ -346,10 +346,10 @@ def _run_alone(engine: Engine, connection: Connection, statement: str, limit: fl
     """Run a statement outside a transaction; raise SimsqlError if others keep it waiting for these seconds in all.
 
     CREATE INDEX CONCURRENTLY waits for all older snapshots. There SET LOCAL does nothing, and in a transaction
-    pooler SET would stay behind, so another session cancels it. Without a limit, it is 0.
+    pooler SET would stay behind, so another session looks how long it waits. Without a limit, it is 0.
     """
     waits = text(
-        "SELECT a.pid AS waiting, b.pid, s.usename, CAST(s.xact_start AS timestamptz(0)) AS since"
+        "SELECT b.pid, s.usename, CAST(s.xact_start AS timestamptz(0)) AS since"
         " FROM pg_stat_activity AS a CROSS JOIN LATERAL unnest(pg_blocking_pids(a.pid)) AS b (pid)"
         " LEFT JOIN pg_stat_activity AS s ON s.pid = b.pid"
         " WHERE b.pid <> pg_backend_pid() AND a.wait_event_type = 'Lock' AND a.usename = session_user"
@@ -367,12 +367,13 @@ def _run_alone(engine: Engine, connection: Connection, statement: str, limit: fl
                     blockers = other.execute(waits, {"statement": statement}).all()
                     waited += min(1, limit / 5) if blockers else 0
                     if waited >= limit:
-                        other.execute(text("SELECT pg_cancel_backend(:pid)"), {"pid": blockers[0].waiting})
+                        running.cancel()
                         return
 
     if not limit:
         _run(connection, statement)
         return
+    running: Any = connection.connection.driver_connection
     with ThreadPoolExecutor(1) as thread:
         watching = thread.submit(watch)
         try:
