@@ -310,13 +310,21 @@ def create_btree(engine: Engine, table: str, spec: IndexSpec) -> None:
 
 
 def _leftovers(connection: Connection, table: str, columns: list[str], target: str) -> list[str] | None:
-    """Return the invalid B-trees on these columns, or None if another session may be building them."""
+    """Return what an interrupted attempt may have left, or None if another session may be building it.
+
+    These are the invalid B-trees on these columns, of those that PostgreSQL has named.
+    """
+    statement = text(
+        "SELECT CAST(b.index AS text) FROM simsql._btrees(CAST(:table AS regclass), CAST(:columns AS text[])) AS b"
+        " JOIN pg_class AS c ON c.oid = b.index JOIN pg_index AS i ON i.indexrelid = c.oid"
+        r" WHERE NOT b.valid AND NOT i.indisunique AND c.relname ~ '_idx\d*$'"
+    )
     with connection.begin():
         if all(_btrees(connection, table, columns).values()):
             return []
         if not _lock_if_free(connection, target):
             return None
-        return [name for name, valid in _btrees(connection, table, columns).items() if not valid]
+        return list(connection.execute(statement, {"table": table, "columns": columns}).scalars())
 
 
 def _lock_if_free(connection: Connection, target: str) -> bool:

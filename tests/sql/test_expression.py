@@ -31,9 +31,8 @@ QUERIES = [0, -1, FINGERPRINTS[17], flip(FINGERPRINTS[5], [63, 31, 0])]
 
 
 def create_online(database, column="fingerprint", **options):
-    return simsql.database.create_index(
-        database, "article", column, storage="expression", concurrently=True, **options
-    )
+    described = {"storage": "expression", **options}
+    return simsql.database.create_index(database, "article", column, concurrently=True, **described)
 
 
 searches_are_exact = partial(articles.searches_are_exact, queries=QUERIES)
@@ -321,14 +320,16 @@ def test_a_second_online_build_waits_for_the_first(connection, database, connect
 
 
 @pytest.mark.parametrize("online", [False, True], ids=["call", "client"])
-def test_a_build_keeps_the_invalid_indexes_of_users(connection, database, online):
+def test_a_build_keeps_the_invalid_indexes_of_users(connection, database, storage, online):
     create_table(connection, [5, 5])
     with pytest.raises(errors.UniqueViolation):
         connection.execute("CREATE UNIQUE INDEX CONCURRENTLY mine ON article (fingerprint)")
     if online:
-        create_online(database)
+        create_online(database, storage=storage)
     else:
-        connection.execute("CALL simsql.build('article', 'fingerprint', storage => 'expression')")
+        if storage == "tables":
+            connection.execute("CREATE INDEX ON article (fingerprint)")
+        connection.execute("CALL simsql.build('article', 'fingerprint', storage => %s)", [storage])
     assert connection.execute("SELECT to_regclass('mine')::text").fetchone() == ("mine",)
     assert problems(connection) == set()
 
