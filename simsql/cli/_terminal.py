@@ -4,7 +4,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, TextIO, cast
@@ -103,7 +103,9 @@ class ProgressBars:
         columns = TextColumn("{task.description:<24}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
         is_shown = is_terminal(self._console) and (shown or self._results_wait)
         # Results go to stdout while the bar is shown: rich would print them above it, on the terminal.
-        with Progress(*columns, console=self._console, redirect_stdout=False, disable=not is_shown) as bar:
+        bar = Progress(*columns, console=self._console, redirect_stdout=False)
+        # Not disabled: rich 13.7 would end it with an empty line.
+        with bar if is_shown else nullcontext():
             task = bar.add_task(name, total=total)
 
             def report(done: int) -> None:
