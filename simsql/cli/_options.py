@@ -172,7 +172,11 @@ MEANINGS = {
     "--max-document": Meaning(
         "SIZE", "Skip documents larger than this after decompression: 500MB, 2GB (1GB is 1024MB)"
     ),
-    "--lock-timeout": Meaning("TIME", "Wait for locks for this time, such as 10s or 5min; by default, 1min"),
+    "--lock-timeout": Meaning(
+        "TIME",
+        "Wait for locks for this time, such as 10s or 5min; by default, 1min, and without a limit for B-trees that"
+        " are built concurrently",
+    ),
     "--missing": Meaning("ROWS", "Accept up to this many rows without a fingerprint for the new default index"),
     "--no-header": Meaning(None, "The first row of a table is a record: its columns are called 1, 2, 3"),
     "--null": Meaning(None, "End each name in the drop list with a NUL, for xargs -0", "-0"),
