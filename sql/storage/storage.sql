@@ -122,9 +122,10 @@ END
 $$;
 
 -- advice: the share of what searches read that a vacuum would clean up, when the last one was, and what an
--- administrator should do; null if nothing. `need` names that: `vacuum` of the index, or `analyze` of its tables, which
--- `maintain` does, `visibility` of the pages of its table, or room for `locks`. It reads the catalogue and the statistics alone, and no role needs privileges for that. Null while
--- another session locks exclusively what has to be measured.
+-- administrator should do; null if nothing. `need` names that: `vacuum` of the index, or `analyze` of its tables,
+-- which `maintain` does, `visibility` of the pages of its table, or room for `locks`. It reads the catalogue and
+-- the statistics alone, and no role needs privileges for that. Null while another session locks exclusively what
+-- has to be measured.
 CREATE OR REPLACE FUNCTION simsql._storage_advice(
     index simsql.registry, OUT unvacuumed double precision, OUT last_vacuum timestamptz, OUT hint text,
     OUT need text)
